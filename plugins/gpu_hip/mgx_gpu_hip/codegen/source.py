@@ -13,6 +13,7 @@ from mgx_core import Shape, dtype
 from mgx_core.types.dtype import DType
 
 from .extents import current, plain
+from .scalar_arguments import scalar_arguments
 from .snippets import needed
 
 __all__ = [
@@ -191,10 +192,11 @@ def finish(
 ) -> KernelSource:
     """Returns the kernel, named by its word and a hash of its source, with the snippets it uses prepended.
 
-    Symbolic extents in the source become kernel arguments.
+    Symbolic extents and scalars in the source become kernel arguments.
     """
     recorder = current()
     text, added = (text, {}) if recorder is None else recorder.resolved(text)
+    text, scalars = scalar_arguments(text)
     body = needed(text) + text
     name = f"{word}_{hashlib.sha256(body.encode()).hexdigest()[:8]}"
     sizes = sum(t.nbytes for t in (*inputs, *outputs) if t is not None) if moved is None else moved
@@ -206,7 +208,12 @@ def finish(
                 la.entry.replace(NAME, name),
                 (plain(la.grid[0]), plain(la.grid[1]), plain(la.grid[2])),
                 (plain(la.block[0]), plain(la.block[1]), plain(la.block[2])),
-                (*la.args, Chained(), *(Number(kind, value) for kind, value in added.get(la.entry, ()))),  # type: ignore[arg-type]
+                (
+                    *la.args,
+                    Chained(),
+                    *(Number(kind, value) for kind, value in added.get(la.entry, ())),  # type: ignore[arg-type]
+                    *(Number("float", value) for value in scalars.get(la.entry, ())),
+                ),
                 la.shared_bytes,
             )
             for la in launches
