@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeAlias
@@ -17,11 +18,13 @@ from mgx_core.settings import setting
 
 from .compiler import CompileError, Compiler
 from .compilers import compiler_for
+from .processes import MOST, compiler_processes
 from .source import any_wave, complete, kernels
 
 __all__ = ["Code", "KernelCache", "Key", "Source", "build", "digest", "flags_of"]
 
 JOBS = 8
+MUCH_TEXT: Final = 131072  # characters from which on processes compile: the text of 20 products on matrix units
 UNIT_TEXT: Final = (
     16384  # characters: two products on matrix units take as long to compile as dozens of pointwise kernels
 )
@@ -64,7 +67,8 @@ def build(
 
     kept: existing code by `digest`; no compiler is needed if it covers all sources.
     loaded: code in use by programs of this process for this architecture, which is looked up first and updated.
-    jobs: compilations at a time, by default as many as the machine has cores, at most 8 (run-time compilers share locks).
+    jobs: compilations at a time, by default as many as the machine has cores, at most 8 in threads (run-time compilers share
+    locks) and 16 in processes.
     batch: kernels per translation unit; 0: enough to keep every job busy, at most 16 and `UNIT_TEXT` characters (parsing the
     prelude dominates for small kernels).  Each source gets a namespace of its own, but macros would leak: a source that defines
     macros is compiled alone.
@@ -93,9 +97,15 @@ def build(
     if missing:
         assert compiler is not None
         assert store is not None
-        workers = jobs or min(len(os.sched_getaffinity(0)), JOBS)
+        cores = len(os.sched_getaffinity(0))
+        apart = not jobs and cores > 1 and _in_processes(compiler, missing)
+        workers = jobs or min(cores, MOST if apart else JOBS)
         groups = _groups(missing, arch, batch or min(16, -(-len(missing) // workers)))
-        with ThreadPoolExecutor(max(1, min(workers, len(groups)))) as pool:
+        workers = max(1, min(workers, len(groups)))
+        with (
+            compiler_processes(compiler, workers) if apart else nullcontext(compiler) as compiler,
+            ThreadPoolExecutor(workers) as pool,
+        ):
             for made in pool.map(partial(_compile, arch=arch, compiler=compiler, store=store), groups):
                 images.update(made)
     codes = []
@@ -109,6 +119,11 @@ def build(
     if loaded is not None:
         loaded.update(found)
     return codes
+
+
+def _in_processes(compiler: Compiler, sources: Sequence[Source]) -> bool:
+    """Returns True if compiling takes longer than to start processes, and threads would wait for the compiler's locks."""
+    return getattr(compiler, "locks", False) and sum(len(s.text) for s in sources) > MUCH_TEXT
 
 
 def _key_of(source: Source) -> Key:

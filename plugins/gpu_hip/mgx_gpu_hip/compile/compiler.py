@@ -21,7 +21,10 @@ class CompileError(DeviceError):
 
 
 class Compiler(Protocol):
-    """Compiles kernel source, prelude included, to code that a device of an architecture loads."""
+    """Compiles kernel source, prelude included, to code that a device of an architecture loads.
+
+    It may have an attribute `locks`, True if compilations in one process wait for each other.
+    """
 
     name: str
 

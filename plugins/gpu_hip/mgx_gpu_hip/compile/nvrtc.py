@@ -35,6 +35,7 @@ class Nvrtc(Rtc):
     name = "NVRTC"
     prefix = "nvrtc"
     code = ("GetCUBINSize", "GetCUBIN")
+    locks = True
 
     def __init__(self) -> None:
         self.library, self.path = open_library(

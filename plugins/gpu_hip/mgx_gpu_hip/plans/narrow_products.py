@@ -35,7 +35,7 @@ __all__ = ["PLANS", "narrow", "narrow_group", "per_tensor", "summed_group"]
 PLANS = Kernels("gpu")
 
 ANCHORS = (QuantDot, QuantConvolution)
-TILE_RANKS = 4  # number of tile sizes that are timed, best first by the cost model
+TILE_RANKS = 3  # number of tile sizes that are timed, best first by the cost model
 OPERANDS = 5  # kernel operands: x, w, column sums of w, zero points of x and w
 
 
