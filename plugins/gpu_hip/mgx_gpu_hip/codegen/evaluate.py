@@ -85,8 +85,9 @@ class Evaluator:
         if x.ctype != "float" or x.number is not None:
             return None
         kind, bounds = storage_type(to), [constant(float(n), "float") for n in (to.lowest, to.highest)]
-        packed = self.lines.let(kind, f"saturated<{kind}>({', '.join([x.code, *bounds])})")
-        return Value(self.lines.let("float", f"to_f({packed})"), "float", packed, to)
+        wide = self.lines.let("float", x.code)
+        packed = self.lines.let(kind, f"saturated<{kind}>({', '.join([wide, *bounds])})")
+        return Value(self.lines.let("float", f"to_f({packed})"), "float", packed, to, wide=wide)
 
     def _inexact(self, quotient: Instruction) -> bool:
         """Returns True if a quotient by a constant is that of an approximation, and need not be exact."""

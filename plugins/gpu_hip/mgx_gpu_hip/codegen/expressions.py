@@ -22,13 +22,17 @@ __all__ = ["Lines", "Value", "convert", "literal_value", "pointwise_value", "sto
 
 @dataclass(frozen=True)
 class Value:
-    """A C++ expression and its C type; `packed` is its stored (narrow float) form, if already computed."""
+    """A C++ expression and its C type; `packed` is its stored (narrow float) form, if already computed.
+
+    wide: the float variable that `packed` is the clipped 8-bit float of, if it is.
+    """
 
     code: str
     ctype: str
     packed: str = ""
     packed_as: DType | None = None
     number: float | int | bool | None = None
+    wide: str = ""
 
 
 class Lines:

@@ -339,9 +339,10 @@ class _Writer:
 
         It is read when the sums are complete, 16 bytes at a time and with two reads in flight: from DRAM, 1.3 TB/s.
         """
-        p, t, lines = self.p, self.tile, list[str]()
-        for access in self.after.reads() if self.after else ():
-            x = self.after.given[access.index]
+        p, t, after, lines = self.p, self.tile, self.after, list[str]()
+        for access in after.reads() if after else ():
+            assert after is not None
+            x = after.given[access.index]
             batch, steps, column = self.split(access.strides)
             if column != 1 or any(batch) or not any(steps):
                 continue
@@ -355,7 +356,7 @@ class _Writer:
                 f"  const u32 r = m0 + e / {per_row}u, column = n0 + e % {per_row}u * {wide}u;",
                 f"  if (r >= {p.rows}u || column >= {p.columns}u) continue;",
                 *(f"  {line}" for line in setup),
-                f"  fetch_l2(p{self.after.index[access.index]} + ({at}));",
+                f"  fetch_l2(p{after.index[access.index]} + ({at}));",
                 "}",
             ]
         return lines

@@ -19,11 +19,13 @@ from .coarse import Coarse
 from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
 from .geometry import Reader, index_type, offset_code, store_code
+from .primitives import constant
 from .reductions import element_value
 from .source import Tensor, compute_type, storage_type, to_compute, to_storage
 
 __all__ = ["FusedEpilogue", "product_epilogue", "read_and_store", "store_results", "store_vectors"]
 
+WORD: Final = 4  # 8-bit floats that are converted together
 EXPOSING: Final = frozenset({
     "sign", "mod", "fmod", "floor", "ceil", "trunc", "where", "lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf",
 })  # fmt: skip
@@ -167,21 +169,34 @@ def store_vectors(
     index = index_type(*ys, *(after.given[1:] if after else ()))
     loads: list[str] = []
     work: list[str] = []
+    values: list[Value] = []
     if after is None:
         stores = [to_storage(total, y.dtype) for y in ys]
     else:
         loads, work, values = after.code([total], strides[len(ys) :], places, index, width, repeated=repeated)
         stores = [store_value(v, y.dtype) for v, y in zip(values, ys, strict=True)]
-    targets = [
-        f"{store_code(y, width)}(q{n} + ({offset_code(places, strides[n], 0, index, width)}), out{n});"
-        for n, y in enumerate(ys)
-    ]
+    declared, each, targets = [], [], []
+    for n, (y, value) in enumerate(zip(ys, stores, strict=True)):
+        at, kind = f"q{n} + ({offset_code(places, strides[n], 0, index, width)})", storage_type(y.dtype)
+        if width % WORD == 0 and values and values[n].wide and values[n].packed_as is y.dtype:
+            bounds = ", ".join(constant(float(bound), "float") for bound in (y.dtype.lowest, y.dtype.highest))
+            declared.append(f"float wide{n}[{width}];")
+            each.append(f"wide{n}[k] = {values[n].wide};")
+            targets += [
+                f"vec<u32, {width // WORD}> out{n};",
+                f"UNROLL for (int k = 0; k < {width // WORD}; ++k) "
+                f"out{n}.v[k] = saturated_four<{kind}>(wide{n} + {WORD} * k, {bounds});",
+                f"stv<u32, {width // WORD}>((u32*)({at}), out{n});",
+            ]
+            continue
+        declared.append(f"vec<{kind}, {width}> out{n};")
+        each.append(f"out{n}.v[k] = {value};")
+        targets.append(f"{store_code(y, width)}({at}, out{n});")
     return [
         *loads,
-        *(f"vec<{storage_type(y.dtype)}, {width}> out{n};" for n, y in enumerate(ys)),
+        *declared,
         f"UNROLL for (int k = 0; k < {width}; ++k) {{",
-        *(f"  {line}" for line in work),
-        *(f"  out{n}.v[k] = {value};" for n, value in enumerate(stores)),
+        *(f"  {line}" for line in (*work, *each)),
         "}",
         *targets,
     ]
