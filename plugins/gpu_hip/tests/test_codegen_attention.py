@@ -137,6 +137,7 @@ GROUPED = {
     "a mask": ("float16", 2, 1, 69, 150),
     "one tile": ("bfloat16", 9, 1, 17, 16),
     "fewer tiles in the last block": ("float16", 3, 1, 150, 33),
+    "tiles of fewer keys": ("float16", 2, 1, 40, 300),
 }
 
 
