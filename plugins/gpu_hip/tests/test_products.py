@@ -132,3 +132,19 @@ def test_results_that_products_read_are_row_major_where_batches_have_two_strides
     step = next(s for s in program.executable.instances()[-1].plan.steps if "softmax" in s.name)
     (made,) = step.outputs
     assert (made.strides == [8 * 2000, 2000, 40, 1]) == (read == "product")
+
+
+@pytest.mark.parametrize("epilogue", [False, True])
+def test_results_keep_their_columns_innermost_where_batches_have_two_strides(epilogue: bool) -> None:
+    """Linear attention over an image multiplies activations of its channels, [b, h w, heads, size], by heads."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.float16, (2, 50, 16, 40)))
+    heads = main.add_instruction(mgx.op("transpose", permutation=[0, 2, 3, 1]), [x])
+    rows = main.add_instruction(mgx.op("relu"), [heads])
+    y = main.add_parameter("y", mgx.Shape(dt.float16, (2, 16, 8, 40)))
+    made = main.add_instruction(mgx.op("dot"), [y, rows])
+    main.add_return([main.add_instruction(mgx.op("exp"), [made]) if epilogue else made])
+    program.compile(mgx.get_target("gpu"), target="sm_90", offload_copy=False)
+    step = next(s for s in program.executable.instances()[-1].plan.steps if "relu" in s.name)
+    assert step.outputs[0].strides == [16 * 2000, 2000, 1, 40]

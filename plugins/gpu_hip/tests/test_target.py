@@ -397,6 +397,48 @@ def test_heads_that_a_convolution_reads_as_an_image_are_copied_to_channels_last(
     assert copy.name.startswith("contiguous") and list(convolution.inputs[0].strides) == [480, 1, 120, 24]
 
 
+def test_sums_of_shuffled_pixels_that_a_convolution_reads_have_their_channels_innermost(target: GpuTarget) -> None:
+    def build(m: mgx.Module) -> list[Any]:
+        def shuffled(name: str) -> Any:
+            x = m.add_parameter(name, mgx.Shape("float32", [2, 3, 5, 8, 2, 2]))
+            turned = m.add(mgx.op("transpose", permutation=[0, 3, 1, 4, 2, 5]), x)
+            return m.add(mgx.op("reshape", dims=[2, 8, 6, 10]), turned)
+
+        image = m.add(mgx.op("add"), shuffled("x"), shuffled("y"))
+        made = m.add(mgx.op("convolution"), image, m.add_literal(np.ones((16, 8, 1, 1), np.float32) / 8))
+        return [m.add(mgx.op("add"), made, m.add(mgx.op("concat", axis=1), image, image))]
+
+    check(build, target)
+    program, _, _ = compiled(build, target)
+    *copies, total, convolution = program.executable.instances()[0].plan.steps[:4]
+    assert [c.name.startswith("contiguous") for c in copies] == [True, True]
+    assert list(total.outputs[0].strides) == list(convolution.inputs[0].strides) == [480, 1, 80, 8]
+
+
+def test_masked_spectra_are_written_as_the_sequences_that_a_convolution_reads(target: GpuTarget) -> None:
+    """Two masks of one spectrum, [batch, time, masks, channels] in memory, become sequences of their own, channels innermost."""
+
+    def build(m: mgx.Module) -> list[Any]:
+        x = m.add_parameter("x", mgx.Shape("float32", [2, 9, 2, 16]))
+        y = m.add_parameter("y", mgx.Shape("float32", [2, 1, 16, 9]))
+        masks = m.add(mgx.op("transpose", permutation=[0, 2, 3, 1]), x)
+        both = m.add(mgx.op("multibroadcast", out_lens=[2, 2, 16, 9]), y)
+        sequences = m.add(mgx.op("reshape", dims=[4, 16, 9]), m.add(mgx.op("mul"), masks, both))
+        return [
+            m.add(
+                mgx.op("convolution", padding=[0], stride=[1], dilation=[1]),
+                sequences,
+                m.add_literal(np.ones((8, 16, 2), np.float32) / 8),
+            )
+        ]
+
+    check(build, target)
+    program, _, _ = compiled(build, target)
+    product, convolution, *_ = program.executable.instances()[0].plan.steps
+    assert list(product.outputs[0].strides) == [288, 144, 1, 16]
+    assert list(convolution.inputs[0].strides) == [144, 1, 16]
+
+
 def test_an_image_that_others_read_too_is_row_major(target: GpuTarget) -> None:
     def build(m: mgx.Module) -> list[Any]:
         x = m.add_parameter("x", mgx.Shape("float16", [2, 3, 20, 8]))

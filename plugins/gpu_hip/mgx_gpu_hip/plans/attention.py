@@ -38,7 +38,8 @@ from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import DEVICE_ALIGNMENT, LIBRARY_ALIGNMENT, GpuEmitter, tensor_of
 from ..library.attention import AttentionProblem
 from .loops import write_pointwise
-from .offer import generated, is_convolution, offer, output_like
+from .offer import generated, offer, output_like
+from .readers import is_convolution
 
 __all__ = ["PLANS"]
 

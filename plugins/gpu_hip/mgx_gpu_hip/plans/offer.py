@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
-from mgx_core import Instruction, Kernels, Module, No, Operation, Shape, TupleShape
+from mgx_core import Kernels, Module, No, Operation, Shape, TupleShape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
-from mgx_core.ops.control import Group
-from mgx_core.ops.convolution import Convolution
-from mgx_core.ops.linear import Dot
-from mgx_core.ops.movement import Transpose
-from mgx_core.ops.quantized_product import QuantDot
 from mgx_core.targets.emitted import Check, Emit
 from mgx_core.targets.emitted import offer as offer_emitted
-from mgx_core.targets.kernel import op_of
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.dim import bounds
@@ -25,13 +19,11 @@ from mgx_core.types.shape import AnyShape
 
 from ..codegen.extents import marked
 from ..codegen.generators import Generator
-from ..codegen.geometry import uniform_step
 from ..emitter import GpuEmitter
 from ..kernel import GpuKernel
+from .readers import readable_strides
 
-__all__ = ["counting", "emit_generated", "generated", "is_convolution", "offer", "output_like"]
-
-PRODUCTS: Final = (Dot, QuantDot)
+__all__ = ["counting", "emit_generated", "generated", "offer", "output_like"]
 
 
 def offer(
@@ -115,9 +107,7 @@ def _results(body: Module) -> Any:
 def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence[Value]) -> Value:
     """Allocates a value with the memory order of the operand with the most extents other than 1, of several the first one.
 
-    Operands have its rank, ignoring leading extents of 1.
-    In row-major order instead if all readers are reshapes or products that would have to copy it, and the innermost axis stays
-    the same.
+    Operands have its rank, ignoring leading extents of 1.  In the order that all readers need instead, if they would copy it.
     """
     rank = len(lens)
     for a in sorted(args, key=lambda a: -sum(n != 1 for n in a.lens)):
@@ -132,35 +122,6 @@ def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence
             if dims[axis] == 1:
                 real.insert(real.index(axis - 1) + 1 if axis - 1 in real else 0, axis)
         strides = packed_strides(list(lens), real)
-        if strides[-1] == 1 and real != sorted(real) and _is_copied(e, Shape(dtype, lens, strides)):
-            break
-        return e.allocate(dtype, lens, strides)
+        readable = None if real == sorted(real) else readable_strides(e, Shape(dtype, lens, strides))
+        return e.allocate(dtype, lens, readable or strides)
     return e.allocate(dtype, lens)
-
-
-def _is_copied(e: GpuEmitter, shape: Shape) -> bool:
-    """Returns True if all readers of the current instruction's result copy it in this layout: reshapes, or batched products."""
-    if e.current is None or not e.current.users or e.current.result != Shape(shape.dtype, shape.lens()):
-        return False  # a member of a group, or symbolic
-    lens, strides, readers = shape.lens(), shape.strides(), e.current.users
-    reshaped = all(op.reshapes and op.view is not None and op.view(shape) is None for op in map(op_of, readers))
-    # libraries step through a batch by one stride
-    multiplied = uniform_step(lens[:-2], strides[:-2]) is None and all(map(_is_multiplied, readers))
-    if reshaped or multiplied:
-        e.uncacheable()  # depends on the readers
-    return reshaped or multiplied
-
-
-def _is_multiplied(reader: Instruction) -> bool:
-    """Returns True if an instruction is a product, or only products read its transposed matrices."""
-    op = op_of(reader)
-    if isinstance(op, Transpose) and reader.users:
-        rank = reader.shape.rank
-        turned = op.order(rank) == (*range(rank - 2), rank - 1, rank - 2)
-        return turned and all(isinstance(op_of(u), PRODUCTS) for u in reader.users)
-    return isinstance(op, PRODUCTS)
-
-
-def is_convolution(op: Operation) -> bool:
-    """Returns True for a convolution, alone or with its epilogue."""
-    return isinstance(op, Convolution) or (isinstance(op, Group) and op.tag == Convolution.name)
