@@ -148,3 +148,35 @@ def test_results_keep_their_columns_innermost_where_batches_have_two_strides(epi
     program.compile(mgx.get_target("gpu"), target="sm_90", offload_copy=False)
     step = next(s for s in program.executable.instances()[-1].plan.steps if "relu" in s.name)
     assert step.outputs[0].strides == [16 * 2000, 2000, 1, 40]
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_results_that_products_read_transposed_have_matrices_at_one_distance(several: bool) -> None:
+    """Linear attention multiplies features [batch, tokens, heads, size] by heads."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.float16, (2, 50, 8, 40)))
+    features = main.add_instruction(mgx.op("elu"), [x])
+    y = main.add_parameter("y", mgx.Shape(dt.float16, (2, 8, 50, 16)))
+    results = [main.add_instruction(mgx.op("exp"), [features])] if several else []
+    turned = main.add_instruction(mgx.op("transpose", permutation=[0, 2, 3, 1]), [features])
+    main.add_return([main.add_instruction(mgx.op("dot"), [turned, y]), *results])
+    program.compile(mgx.get_target("gpu"), target="sm_90", offload_copy=False)
+    step = next(s for s in program.executable.instances()[-1].plan.steps if "elu" in s.name)
+    assert step.outputs[0].strides == [16000, 40, 2000, 1]
+
+
+def test_products_are_scaled_into_the_order_that_heads_are_joined_in() -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.float16, (2, 8, 50, 16)))
+    y = main.add_parameter("y", mgx.Shape(dt.float16, (2, 8, 16, 40)))
+    z = main.add_parameter("z", mgx.Shape(dt.float16, (2, 8, 50, 1)))
+    spread = main.add_instruction(mgx.op("multibroadcast", out_lens=[2, 8, 50, 40]), [z])
+    made = main.add_instruction(mgx.op("mul"), [main.add_instruction(mgx.op("dot"), [x, y]), spread])
+    turned = main.add_instruction(mgx.op("transpose", permutation=[0, 2, 1, 3]), [made])
+    main.add_return([main.add_instruction(mgx.op("reshape", dims=[2, 50, 320]), [turned])])
+    program.compile(mgx.get_target("gpu"), target="sm_90", offload_copy=False)
+    steps = program.executable.instances()[-1].plan.steps
+    assert steps[-1].outputs[0].strides == [16000, 40, 320, 1]
+    assert not any(s.name.startswith("contiguous") for s in steps)

@@ -199,8 +199,26 @@ def test_results_have_the_memory_order_of_an_image_not_of_its_gate(first: bool) 
     gate = m.add_parameter("g", mgx.Shape("float16", [2, 16, 1, 1]))
     spread = m.add(mgx.op("multibroadcast", out_lens=[2, 16, 8, 8]), gate)
     y = m.add(mgx.op("mul"), *((spread, x) if first else (x, spread)))
-    m.add_return([y])
+    m.add_return([m.add(mgx.op("convolution"), y, m.add_literal(np.ones((8, 16, 1, 1), np.float16)))])
     program.compile(GpuTarget("host", 1), offload_copy=False)
     steps = program.executable.instances()[0].runner.schedule.steps
     product = next(s for s in steps if s.name.startswith("pointwise_mul"))
     assert product.outputs[0].strides == [1024, 1, 128, 16]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_pointwise_results_of_the_program_are_written_in_row_major_order(turned: bool) -> None:
+    """Images were computed with their channels innermost, and copied to the caller's order."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float16", [2, 8, 8, 16]))
+    image = m.add(mgx.op("transpose", permutation=[0, 3, 1, 2]), x)
+    y = m.add(mgx.op("convert", target_type="float"), image)
+    m.add_return([m.add(mgx.op("transpose", permutation=[0, 3, 2, 1]), y) if turned else y])
+    program.compile(GpuTarget("host", 1))
+    given = np.random.default_rng(0).standard_normal((2, 8, 8, 16)).astype(np.float16)
+    (got,) = program.run({"x": given})
+    right = given.transpose(0, 3, 1, 2).astype(np.float32)
+    np.testing.assert_array_equal(got.to_numpy(), right.transpose(0, 3, 2, 1) if turned else right)
+    (step,) = program.executable.instances()[0].runner.schedule.steps
+    assert step.name.startswith("pointwise_convert")

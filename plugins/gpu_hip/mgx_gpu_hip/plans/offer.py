@@ -94,7 +94,7 @@ def emit_generated(e: GpuEmitter, write: Generator, op: Any, modules: Sequence[M
     if len(fixed) < len(items):
         raise Refused(f"the result {result} is not a tensor")
     like = [a for a in given if a is not None]
-    outputs = [output_like(e, r.dtype, r.lens(), like) for r in fixed]
+    outputs = [output_like(e, r.dtype, r.lens(), like, number) for number, r in enumerate(fixed)]
     e.kernel(write, op, modules, given, outputs)
     return outputs[0] if not isinstance(result, TupleShape) else tuple(outputs)
 
@@ -104,11 +104,19 @@ def _results(body: Module) -> Any:
     return shapes[0] if len(shapes) == 1 else TupleShape(shapes)
 
 
-def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence[Value]) -> Value:
+def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence[Value], number: int = 0) -> Value:
     """Allocates a value with the memory order of the operand with the most extents other than 1, of several the first one.
 
     Operands have its rank, ignoring leading extents of 1.  In the order that all readers need instead, if they would copy it.
+    number: of the result, if there are several.
     """
+    strides = _strides_like(lens, args)
+    readable = readable_strides(e, Shape(dtype, lens, strides), number) if len(lens) > 2 else None
+    return e.allocate(dtype, lens, readable or strides)
+
+
+def _strides_like(lens: Sequence[int], args: Sequence[Value]) -> list[int] | None:
+    """Returns packed strides in the memory order of an operand; None if there is none with an order."""
     rank = len(lens)
     for a in sorted(args, key=lambda a: -sum(n != 1 for n in a.lens)):
         before = len(a.lens) - rank
@@ -121,7 +129,5 @@ def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence
         for axis in range(rank):
             if dims[axis] == 1:
                 real.insert(real.index(axis - 1) + 1 if axis - 1 in real else 0, axis)
-        strides = packed_strides(list(lens), real)
-        readable = None if real == sorted(real) else readable_strides(e, Shape(dtype, lens, strides))
-        return e.allocate(dtype, lens, readable or strides)
-    return e.allocate(dtype, lens)
+        return packed_strides(list(lens), real)
+    return None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
-from mgx_core import Instruction, Operation, Shape
+from mgx_core import Instruction, Operation, Shape, TupleShape
 from mgx_core.ops.concat import Concat
-from mgx_core.ops.control import FusedReduce, Group, PointwiseGroup
+from mgx_core.ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.linear import Dot
@@ -26,41 +27,76 @@ PRODUCTS: Final = (Dot, QuantDot)
 ANY_ORDER: Final = (Pointwise, PointwiseGroup, FusedReduce, Concat)  # read images in any order
 
 
-def readable_strides(e: GpuEmitter, shape: Shape) -> list[int] | None:
-    """Returns the strides in which no reader of the current instruction copies its result; None to keep those of `shape`.
+def readable_strides(e: GpuEmitter, shape: Shape, number: int = 0) -> list[int] | None:
+    """Returns the strides in which no reader of the current instruction's result copies it; None to keep those of `shape`.
 
-    Reshapes read it in row-major order, or as an image with its channels innermost; batched products read matrices at one
-    distance.  The innermost axis stays the same, except for images.
+    Readers may be transposed.  Reshapes read row-major order, or an image with its channels innermost; batched products read
+    matrices at one distance; results of the program that pointwise work computes are row-major.  The innermost axis stays the
+    same, except for images and results.  number: of the result, if there are several.
     """
-    if e.current is None or not e.current.users or e.current.result != Shape(shape.dtype, shape.lens()):
-        return None  # a member of a group, or symbolic
-    lens, strides, readers = shape.lens(), shape.strides(), e.current.users
-    rank = len(lens)
-    found: list[int] | None = None
-    if all(op.reshapes and op.view is not None and op.view(shape) is None for op in map(op_of, readers)):
-        e.uncacheable()  # depends on the readers
-        found = image_strides(e, readers[0], shape) if len(readers) == 1 else None
-        if found is not None:
-            return found
-        found = packed_strides(lens, range(rank))
-    # libraries step through a batch by one stride
-    elif uniform_step(lens[:-2], strides[:-2]) is None and all(map(_is_multiplied, readers)):
-        e.uncacheable()
-        matrix = sorted((rank - 2, rank - 1), key=lambda a: -strides[a])
-        found = packed_strides(lens, [*range(rank - 2), *matrix])
-    if found is None or not any(p == q == 1 < n for n, p, q in zip(lens, strides, found, strict=True)):
+    wanted = [_copied_strides(e, reader, order, shape) for reader, order in _readers(e, shape, number)]
+    strides = wanted[0] if wanted else None
+    if strides is None or any(w != strides for w in wanted):
         return None
+    e.uncacheable()  # depends on the readers
+    return strides
+
+
+def _readers(e: GpuEmitter, shape: Shape, number: int) -> list[tuple[Instruction, tuple[int, ...]]]:
+    """Returns the readers of a result of the current instruction, with the order in which they see its axes.
+
+    None of a member of a group, or of symbolic extents.
+    """
+    if e.current is None:
+        return []
+    result, users = e.current.result, list(e.current.users)
+    if isinstance(result, TupleShape):
+        result = result.items[number]
+        items, users = users, []
+        for item in items:
+            op = op_of(item)
+            if not isinstance(op, GetTupleElem):
+                users.append(item)
+            elif op.index == number:
+                users += item.users
+    if result != Shape(shape.dtype, shape.lens()):
+        return []
+    straight = tuple(range(shape.rank))
+    found = []
+    for user in users:
+        op = op_of(user)
+        if isinstance(op, Transpose) and user.users:
+            found += [(reader, op.order(shape.rank)) for reader in user.users]
+        else:
+            found.append((user, straight))
     return found
 
 
-def _is_multiplied(reader: Instruction) -> bool:
-    """Returns True if an instruction is a product, or only products read its transposed matrices."""
-    op = op_of(reader)
-    if isinstance(op, Transpose) and reader.users:
-        rank = reader.shape.rank
-        turned = op.order(rank) == (*range(rank - 2), rank - 1, rank - 2)
-        return turned and all(_is_product(op_of(u)) for u in reader.users)
-    return _is_product(op)
+def _copied_strides(e: GpuEmitter, reader: Instruction, order: Sequence[int], shape: Shape) -> list[int] | None:
+    """Returns the strides that a reader of the axes in some order needs; None if it would not copy the value, or any would do."""
+    op, lens, strides = op_of(reader), shape.lens(), shape.strides()
+    if reader.is_return:
+        return packed_strides(lens, order) if _is_pointwise(e.current) else None
+    seen = Shape(shape.dtype, [lens[a] for a in order], [strides[a] for a in order])
+    if op.reshapes and op.view is not None and op.view(seen) is None:
+        image = image_strides(e, reader, seen)
+        if image is not None:
+            return [image[list(order).index(a)] for a in range(shape.rank)]
+        found = packed_strides(lens, order)
+    # libraries step through a batch by one stride
+    elif _is_product(op) and uniform_step(seen.lens()[:-2], seen.strides()[:-2]) is None:
+        found = packed_strides(lens, [*order[:-2], *sorted(order[-2:], key=lambda a: -strides[a])])
+    else:
+        return None
+    return found if any(p == q == 1 < n for n, p, q in zip(lens, strides, found, strict=True)) else None
+
+
+def _is_pointwise(ins: Instruction | None) -> bool:
+    """Returns True for pointwise work, alone or at the end of a group."""
+    if ins is None:
+        return False
+    ops = [o.op for o in ins.modules[0].outputs] if isinstance(op_of(ins), Group) else [op_of(ins)]
+    return all(isinstance(op, (Pointwise, PointwiseGroup)) for op in ops)
 
 
 def _is_product(op: Operation) -> bool:
