@@ -68,6 +68,7 @@ from ..rules.shapes import SHAPES
 from ..rules.slices import SLICES
 from ..rules.softmax import SOFTMAX
 from ..rules.splits import SPLITS
+from ..rules.stacks import STACKS
 from ..rules.sums_of_products import SUMS_OF_PRODUCTS
 from ..rules.views import VIEWS
 from ..rules.views_below import VIEWS_BELOW
@@ -128,6 +129,7 @@ RULES: Final = (
     + CONVOLUTIONS
     + SLICES
     + SPLITS
+    + STACKS
     + RESHAPES
     + VIEWS_BELOW
     + VIEWS
