@@ -83,6 +83,7 @@ class GpuEmitter(Emitter):
         self.measured = measured
         self.module: Module | None = None
         self.continuation: Continuation[Any] | None = None
+        self.concatenated: dict[Instruction, Value] = {}  # results of concatenations whose parts are written in place
         self.dynamic: set[Instruction] = set()  # instructions of the rest that stay on the host
         self.items: list[Item] = []  # the rest, cut into segments and host ops, if no continuation runs it
         self._on_device: set[Instruction] = set()  # instructions of `items` that run on the device
@@ -173,6 +174,7 @@ class GpuEmitter(Emitter):
     def finish(self) -> None:
         super().finish()
         self._symbolic_shapes.clear()
+        self.concatenated.clear()
 
     def decided_at_run_time(self, ins: Instruction) -> No | None:
         if ins in self._on_device or (self.continuation is not None and ins not in self.dynamic):

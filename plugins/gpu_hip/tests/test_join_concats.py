@@ -184,3 +184,73 @@ def test_parts_are_found_by_few_tests() -> None:
     assert isinstance(source, KernelSource)
     depth = max(len(line) - len(line.lstrip()) for line in source.text.splitlines() if "v = p" in line)
     assert depth <= 2 * (1 + 6)  # a kernel's statements are indented by two, each test's by two more
+
+
+def images(b: Built, *channels: int) -> list[Any]:
+    """Returns sums of two images of so many channels each, which are innermost in memory."""
+    found = []
+    for n in channels:
+        x, y = (b.add("transpose", b.given(2, 3, 4, n), permutation=[0, 3, 1, 2]) for _ in range(2))
+        found.append(b.add("add", x, y))
+    return found
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+def test_parts_are_written_into_the_concatenation(device: int) -> None:
+    """A part that is given, or computed by a library, is copied beside those of generated kernels."""
+    b = Built()
+    first, second = images(b, 8, 16)
+    given = b.given(2, 24, 3, 4)
+    joint = b.add("concat", first, given, second, axis=1)
+    kernels = b.kernels(b.add("reduce_sum", joint, axes=[1]), device=device)
+    assert kernels == ["generated pointwise", "generated pointwise", "generated concat", "generated fused_reduce"]
+    one, other, copy, _ = b.program.executable.instances()[-1].plan.steps
+    assert [x.lens[1] for x in copy.inputs] == [24]
+    assert one.outputs[0].buffer is other.outputs[0].buffer is copy.outputs[0].buffer
+    assert [s.outputs[0].offset for s in (one, copy, other)] == [0, 8, 32]
+    assert one.outputs[0].strides == [12 * 48, 4 * 48, 48, 1]  # before it is transposed
+
+
+def test_a_part_that_is_repeated_is_read_where_it_is() -> None:
+    """Causal convolutions of videos repeat the first frame."""
+    b = Built()
+    (x,) = images(b, 8)
+    frame = b.add("slice", x, axes=[2], starts=[0], ends=[1])
+    before = b.add("multibroadcast", frame, out_lens=[2, 8, 2, 4])
+    kernels = b.kernels(b.add("reduce_sum", b.add("concat", before, x, axis=2), axes=[1]))
+    (copy,) = (s for s in b.program.executable.instances()[-1].plan.steps if s.kernel == "generated concat")
+    assert len(kernels) == 3 and len(copy.inputs) == 1 and copy.inputs[0].buffer is copy.outputs[0].buffer
+
+
+@pytest.mark.parametrize("why", ["product", "result", "twice", "odd"])
+def test_parts_that_others_need_elsewhere_are_copied(why: str) -> None:
+    b = Built()
+    first, second = images(b, 8, 7 if why == "odd" else 16)
+    joint = b.add("concat", first, second, axis=1)
+    results = [b.add("reduce_sum", joint, axes=[1])]
+    if why == "product":
+        results.append(b.add("dot", first, b.given(2, 8, 4, 3)))
+    if why == "result":
+        results.append(first)
+    if why == "twice":
+        results.append(b.add("reduce_sum", b.add("concat", first, first, axis=1), axes=[1]))
+    b.kernels(*results)
+    copy = next(s for s in b.program.executable.instances()[-1].plan.steps if s.kernel == "generated concat")
+    assert len(copy.inputs) == (2 if why == "odd" else 1)
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+def test_parts_of_parts_are_written_into_a_stack(device: int) -> None:
+    """A volume of two images' features at several shifts, as for stereo matching, is a stack of concatenations."""
+    b = Built()
+    features = [b.add("transpose", b.given(2, 3, 4, 8), permutation=[0, 3, 1, 2]) for _ in range(2)]
+    pairs = []
+    for shift in range(1, 4):
+        seen = [b.add("slice", x, axes=[3], starts=[shift], ends=[4]) for x in features]
+        wide = [b.add("pad", x, pads=[0, 0, 0, shift, 0, 0, 0, 0]) for x in seen]
+        pairs.append(b.add("unsqueeze", b.add("concat", *wide, axis=1), axes=[2]))
+    kernels = b.kernels(b.add("reduce_sum", b.add("concat", *pairs, axis=2), axes=[1]), device=device)
+    assert kernels == ["generated pad"] * 6 + ["generated fused_reduce"]
+    *parts, total = b.program.executable.instances()[-1].plan.steps
+    assert all(p.outputs[0].buffer is total.inputs[0].buffer for p in parts)
+    assert [p.outputs[0].offset for p in parts] == [0, 8, 192, 200, 384, 392]

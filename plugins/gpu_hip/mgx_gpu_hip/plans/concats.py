@@ -12,7 +12,9 @@ from mgx_core.ops.axes import normalize
 from mgx_core.ops.concat import Concat
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.targets.group_checks import tagged
+from mgx_core.targets.kernel import op_of
 from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value
 
 from ..codegen import movement
 from ..codegen.concat_pointwise import concat_pointwise
@@ -32,19 +34,36 @@ write_concat = copying(lambda op, xs, ys, traits: movement.concat(op, xs, ys[0],
 
 @offer(PLANS, Concat, name="generated", write=write_concat)
 def emit_concat(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """Emits one launch per `MOST` parts, each of which writes a slice of the result."""
-    if len(args) <= MOST:
+    """Emits one launch per `MOST` parts, each of which writes a slice of the result; none for parts that are there already."""
+    out = None if e.current is None or op_of(e.current) is not op else e.concatenated.get(e.current)
+    if out is None and len(args) <= MOST:
         return emit_generated(e, write_concat, op, modules, args)
     lens, axis = [*args[0].lens], normalize(op.axis, len(args[0].lens))
     lens[axis] = sum(a.lens[axis] for a in args)
-    out, begin = output_like(e, args[0].dtype, lens, args), 0
-    for first in range(0, len(args), MOST):
-        parts = args[first : first + MOST]
+    if out is None:
+        out = output_like(e, args[0].dtype, lens, args)
+    else:
+        e.uncacheable()  # depends on the memory of the parts
+    runs: list[tuple[int, list[Value]]] = []  # adjacent parts that are not in place, and where they begin
+    begin = end = 0
+    for part in args:
+        if not _is_there(part, out, out.offset + begin * out.strides[axis]):
+            if not runs or end != begin or len(runs[-1][1]) == MOST:
+                runs.append((begin, []))
+            runs[-1][1].append(part)
+            end = begin + part.lens[axis]
+        begin += part.lens[axis]
+    for begin, parts in runs:
         lens[axis] = sum(p.lens[axis] for p in parts)
         written = out.view_at(begin * out.strides[axis], Shape(out.dtype, lens, out.strides))
         e.kernel(write_concat, op, modules, parts, [written])
-        begin += lens[axis]
     return out
+
+
+def _is_there(part: Value, out: Value, offset: int) -> bool:
+    """Returns True if a part is in the result's memory, at its place."""
+    same = all(n == 1 or p == q for n, p, q in zip(part.lens, part.strides, out.strides, strict=True))
+    return part.buffer is out.buffer and part.offset == offset and same
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.targets.emitted import Check, Emit
 from mgx_core.targets.emitted import offer as offer_emitted
+from mgx_core.targets.kernel import op_of
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.dim import bounds
@@ -21,7 +22,7 @@ from ..codegen.extents import marked
 from ..codegen.generators import Generator
 from ..emitter import GpuEmitter
 from ..kernel import GpuKernel
-from .readers import readable_strides
+from .readers import concat_part, readable_strides
 
 __all__ = ["counting", "emit_generated", "generated", "offer", "output_like"]
 
@@ -94,7 +95,8 @@ def emit_generated(e: GpuEmitter, write: Generator, op: Any, modules: Sequence[M
     if len(fixed) < len(items):
         raise Refused(f"the result {result} is not a tensor")
     like = [a for a in given if a is not None]
-    outputs = [output_like(e, r.dtype, r.lens(), like, number) for number, r in enumerate(fixed)]
+    whole = e.current is not None and op_of(e.current) is op  # not a member of a group
+    outputs = [output_like(e, r.dtype, r.lens(), like, number if whole else None) for number, r in enumerate(fixed)]
     e.kernel(write, op, modules, given, outputs)
     return outputs[0] if not isinstance(result, TupleShape) else tuple(outputs)
 
@@ -104,15 +106,20 @@ def _results(body: Module) -> Any:
     return shapes[0] if len(shapes) == 1 else TupleShape(shapes)
 
 
-def output_like(e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence[Value], number: int = 0) -> Value:
+def output_like(
+    e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence[Value], number: int | None = None
+) -> Value:
     """Allocates a value with the memory order of the operand with the most extents other than 1, of several the first one.
 
     Operands have its rank, ignoring leading extents of 1.  In the order that all readers need instead, if they would copy it.
-    number: of the result, if there are several.
+    number: of the current instruction's result, which is allocated in the concatenation that reads it; None for one that may
+    be a member's.
     """
     strides = _strides_like(lens, args)
-    readable = readable_strides(e, Shape(dtype, lens, strides), number) if len(lens) > 2 else None
-    return e.allocate(dtype, lens, readable or strides)
+    shape = Shape(dtype, lens, strides)
+    readable = readable_strides(e, shape, number) if len(lens) > 2 else None
+    part = None if readable is not None or number is None else concat_part(e, shape, number)
+    return part or e.allocate(dtype, lens, readable or strides)
 
 
 def _strides_like(lens: Sequence[int], args: Sequence[Value]) -> list[int] | None:

@@ -1,11 +1,12 @@
-"""The layouts in which the readers of a result need no copy of it."""
+"""The layouts and the memory in which the readers of a result need no copy of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from mgx_core import Instruction, Operation, Shape, TupleShape
+from mgx_core.ops.axes import normalize
 from mgx_core.ops.concat import Concat
 from mgx_core.ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from mgx_core.ops.convolution import Convolution
@@ -13,28 +14,32 @@ from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.movement import Transpose
 from mgx_core.ops.quantized_product import QuantDot
-from mgx_core.ops.reshape import Reshape
+from mgx_core.ops.reshape import Reshape, Unsqueeze
 from mgx_core.targets.kernel import op_of
-from mgx_core.targets.values import channels_last, packed_strides
+from mgx_core.targets.values import Value, channels_last, packed_strides
 
-from ..codegen.geometry import uniform_step
+from ..codegen.geometry import memory_order, uniform_step
 from ..emitter import GpuEmitter
 from ..join_concats import CONCAT
 
-__all__ = ["image_strides", "is_convolution", "readable_strides"]
+__all__ = ["concat_part", "image_strides", "is_convolution", "readable_strides"]
 
 PRODUCTS: Final = (Dot, QuantDot)
+VECTOR: Final = 16  # bytes that a thread moves at once
 ANY_ORDER: Final = (Pointwise, PointwiseGroup, FusedReduce, Concat)  # read images in any order
 
 
-def readable_strides(e: GpuEmitter, shape: Shape, number: int = 0) -> list[int] | None:
+def readable_strides(e: GpuEmitter, shape: Shape, number: int | None = None) -> list[int] | None:
     """Returns the strides in which no reader of the current instruction's result copies it; None to keep those of `shape`.
 
     Readers may be transposed.  Reshapes read row-major order, or an image with its channels innermost; batched products read
     matrices at one distance; results of the program that pointwise work computes are row-major.  The innermost axis stays the
-    same, except for images and results.  number: of the result, if there are several.
+    same, except for images and results.  number: of the result; None for the only one, or that of a member of a group.
     """
-    wanted = [_copied_strides(e, reader, order, shape) for reader, order in _readers(e, shape, number)]
+    if e.current is None or (number is None and isinstance(e.current.result, TupleShape)):
+        return None
+    readers = _readers(e.current, shape, number or 0)
+    wanted = [_copied_strides(e, reader, order, shape) for reader, order in readers]
     strides = wanted[0] if wanted else None
     if strides is None or any(w != strides for w in wanted):
         return None
@@ -42,33 +47,111 @@ def readable_strides(e: GpuEmitter, shape: Shape, number: int = 0) -> list[int] 
     return strides
 
 
-def _readers(e: GpuEmitter, shape: Shape, number: int) -> list[tuple[Instruction, tuple[int, ...]]]:
-    """Returns the readers of a result of the current instruction, with the order in which they see its axes.
+def concat_part(e: GpuEmitter, shape: Shape, number: int) -> Value | None:
+    """Allocates the current instruction's result as a part of the concatenation that reads it; None if it has other readers.
 
-    None of a member of a group, or of symbolic extents.
+    These may be pointwise work and reductions, also through views.  The concatenation has the memory order of its first part
+    that is computed, unless its own readers would copy it.  number: of the result.
     """
-    if e.current is None:
-        return []
-    result, users = e.current.result, list(e.current.users)
-    if isinstance(result, TupleShape):
-        result = result.items[number]
-        items, users = users, []
-        for item in items:
-            op = op_of(item)
-            if not isinstance(op, GetTupleElem):
-                users.append(item)
-            elif op.index == number:
-                users += item.users
-    if result != Shape(shape.dtype, shape.lens()):
-        return []
+    return None if e.current is None else _part(e, e.current, shape, number)
+
+
+def _part(e: GpuEmitter, ins: Instruction, shape: Shape, number: int) -> Value | None:
+    """Allocates a result of an instruction as a part of a concatenation, which may be a part of another one."""
+    results = _results(ins).get(number, [])
+    if len(results) != 1 or results[0].result != Shape(shape.dtype, shape.lens()):
+        return None
+    reads = _reads(results[0], range(shape.rank))
+    concats = {r.reader for r in reads if isinstance(op_of(r.reader), Concat)}
+    if len(concats) != 1 or not all(r.reader in concats or isinstance(op_of(r.reader), ANY_ORDER) for r in reads):
+        return None
+    (concat,) = concats
+    read = next((r for r in reads if r.reader is concat and r.axes is not None), None)
+    op, whole, lens = op_of(concat), concat.result, shape.lens()
+    assert isinstance(op, Concat) and isinstance(whole, Shape)
+    if read is None or read.axes is None or concat.parent is not ins.parent or whole.dynamic() or 0 in whole.lens():
+        return None
+    if not all(type(n) is int for n in (*lens, *whole.lens())):  # comparisons restrict symbols
+        return None
+    axis, places = normalize(op.axis, whole.rank), [read.axes.index(a) for a in range(shape.rank)]
+    begin = sum(x.shape.lens()[axis] for x in concat.inputs[: concat.inputs.index(read.value)])
+    e.uncacheable()  # depends on the readers
+    joint = e.concatenated.get(concat)
+    if joint is None:
+        order = [places[a] for a in memory_order(shape.strides(), lens)]
+        order[1:1] = [a for a in range(whole.rank) if a not in places]  # of a stack
+        laid = Shape(shape.dtype, whole.lens(), packed_strides(whole.lens(), order))
+        wanted = [_copied_strides(e, reader, axes, laid) for reader, axes in _readers(concat, laid, 0)]
+        if any(w not in (None, laid.strides()) for w in wanted):
+            return None
+        joint = _part(e, concat, laid, 0) or e.allocate_as(laid)
+    step, strides = joint.strides[axis], [joint.strides[p] for p in places]
+    other = any((p == 1) != (q == 1) for n, p, q in zip(lens, strides, shape.strides(), strict=True) if n != 1)
+    count = whole.lens()[axis], read.value.shape.lens()[axis]
+    if other or any(n * step * shape.dtype.size % VECTOR for n in (begin, *count)):
+        return None  # another axis is innermost, or rows do not begin at whole vectors
+    e.concatenated[concat] = joint
+    return joint.view_at(begin * step, Shape(shape.dtype, lens, strides))
+
+
+class _Read(NamedTuple):
+    """A read of a value through views, as `value`.
+
+    axes: the axes of the value itself, None for a new one; None if the views move or leave out elements.
+    """
+
+    reader: Instruction
+    value: Instruction
+    axes: tuple[int | None, ...] | None
+
+
+def _reads(ins: Instruction, axes: Sequence[int | None] | None) -> list[_Read]:
+    """Returns the readers of a value, directly or through views."""
+    found: list[_Read] = []
+    for user in ins.users:
+        op = op_of(user)
+        if isinstance(op, Transpose) and axes is not None:
+            found += _reads(user, [axes[a] for a in op.order(len(axes))])
+        elif isinstance(op, Unsqueeze) and axes is not None:
+            rank, old = user.shape.rank, iter(axes)
+            new = [normalize(a, rank) for a in op.axes]
+            found += _reads(user, [None if a in new else next(old) for a in range(rank)])
+        elif op.view is not None and not op.reshapes and not user.is_return:
+            found += _reads(user, None)
+        else:
+            found.append(_Read(user, ins, None if axes is None else tuple(axes)))
+    return found
+
+
+def _results(ins: Instruction) -> dict[int, list[Instruction]]:
+    """Returns the instructions that stand for each result of an instruction: itself, or the items of its tuple."""
+    if not isinstance(ins.result, TupleShape):
+        return {0: [ins]}
+    found: dict[int, list[Instruction]] = {}
+    for item in ins.users:
+        op = op_of(item)
+        if not isinstance(op, GetTupleElem):
+            return {}
+        found.setdefault(op.index, []).append(item)
+    return found
+
+
+def _readers(ins: Instruction, shape: Shape, number: int) -> list[tuple[Instruction, tuple[int, ...]]]:
+    """Returns the readers of a result of an instruction, with the order in which they see its axes.
+
+    None of a member of a group with another type, or of symbolic extents.
+    """
     straight = tuple(range(shape.rank))
     found = []
-    for user in users:
-        op = op_of(user)
-        if isinstance(op, Transpose) and user.users:
-            found += [(reader, op.order(shape.rank)) for reader in user.users]
-        else:
-            found.append((user, straight))
+    for result in _results(ins).get(number, []):
+        if result.result != Shape(shape.dtype, shape.lens()):
+            return []
+        for user in result.users:
+            op = op_of(user)
+            if isinstance(op, Transpose) and user.users:
+                found += [(reader, op.order(shape.rank)) for reader in user.users]
+            else:
+                found.append((user, straight))
     return found
 
 
