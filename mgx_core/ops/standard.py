@@ -22,8 +22,8 @@ COMMON: Final = (
 # imported when a requested op is in none of the families above: most models need none of these
 OTHERS: Final = (
     "attention", "bitwise", "coupling", "einsum", "factorization", "flex_attention", "fourier", "kv_cache",
-    "linear_attention", "modules", "nms", "optional", "random", "recurrent", "recurrent_states", "require", "roi", "scan",
-    "scatter", "select", "sequence", "signal", "special", "topk", "trees",
+    "linear_attention", "modules", "nms", "optional", "ragged", "random", "recurrent", "recurrent_states", "require", "roi",
+    "scan", "scatter", "select", "sequence", "signal", "special", "topk", "trees",
 )  # fmt: skip
 
 

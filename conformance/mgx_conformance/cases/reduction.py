@@ -48,6 +48,20 @@ def reduce(name: str) -> Iterable[Case]:
         yield Case(make(name, axes=(1,)), (values(name, dtype.float32, 3, 70001),), "large")
 
 
+@family.cases("reduce_slices")
+def reduce_slices(name: str) -> Iterable[Case]:
+    starts, ends = given([0, 2, 2, -3, 0, 7]), given([2, 2, 6, -1, 40, 3])
+    for reduction in ("sum", "mean", "max", "min"):
+        op = make(name, reduction=reduction)
+        for n, kind in enumerate((*FLOATS, *(() if reduction == "mean" else INTS[:4]))):
+            layouts = LAYOUTS if n == 0 else LAYOUTS[:1]
+            yield Case(op, (data(kind, 9, 70, low=-9, high=9), starts, ends), reduction, layouts)
+        full = given([0, 3]), given([9, 8])
+        yield Case(op, (data(dtype.float32, 9, 2, 3, low=-9, high=9), *full), f"{reduction}-three-axes")
+    yield Case(make(name), (data(dtype.float32, 3000, 5), given([0, 10]), given([3000, 2990])), "long")
+    yield Case(make(name), (data(dtype.float32, 7), given([1, 3]), given([4, 3])), "vector")
+
+
 @family.cases("argmax", "argmin")
 def arg(name: str) -> Iterable[Case]:
     for n, kind in enumerate((*FLOATS, *INTS)):

@@ -29,6 +29,9 @@ _GROUPS: Final[dict[str, tuple[str, ...]]] = {
     "a view of overlapping windows, which a rule finds in gathers: tests of the core compare it with numpy's": (
         "sliding_windows",
     ),
+    "the standard writes it as a loop: tests of the core compare it with slices, those of mgx-onnx with such loops": (
+        "reduce_slices",
+    ),
     "checks a condition when a program runs, and returns its operand": ("require",),
     "a part of the recurrent layers, which are witnessed as wholes with sequence_lens": (
         "rnn_var_sl_last_output", "rnn_var_sl_shift_output", "rnn_var_sl_shift_sequence",

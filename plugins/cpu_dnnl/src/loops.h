@@ -31,6 +31,7 @@ void add_window_loops(NamedLoops &loops);
 void add_sampling_loops(NamedLoops &loops);
 void add_region_loops(NamedLoops &loops);
 void add_row_loops(NamedLoops &loops);
+void add_slice_loops(NamedLoops &loops);
 void add_tree_loops(NamedLoops &loops);
 void add_coupling_loops(NamedLoops &loops);
 void add_open_loops(NamedLoops &loops);

@@ -21,6 +21,7 @@ const NamedLoops &table() {
         add_sampling_loops(loops);
         add_region_loops(loops);
         add_row_loops(loops);
+        add_slice_loops(loops);
         add_tree_loops(loops);
         add_coupling_loops(loops);
         add_open_loops(loops);

@@ -43,6 +43,7 @@ LAZY: Final = {
         "scatter:ScatterndMin scatter:ScatterndMul scatter:ScatterndNone"
     ),
     "open_extents": "select:Compress select:Nonzero select:Unique nms:Nonmaxsuppression",
+    "ragged": "ragged:ReduceSlices",
     "recurrent": "recurrent:Gru recurrent:Lstm recurrent:Rnn",
     "rotary": "rotary:RotaryEmbedding",
     "sampling": "columns:Col2im sample:DeformConv sample:GridSample pooling:MaxPoolIndices roi:MaxRoiPool roi:Roialign",
