@@ -1,15 +1,14 @@
-"""Vectorizes scans whose iterations are independent: their bodies are computed once, for all slices together."""
+"""Vectorizes loops whose iterations are independent: their bodies are computed once, for all iterations together."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ir.module import Module, everywhere
 from ..ops.broadcast import Multibroadcast
-from ..ops.control import GetTupleElem, Scan
+from ..ops.control import GetTupleElem, Loop, Scan
 from ..ops.elementwise import Pointwise
 from ..ops.movement import Transpose
 from ..ops.operation import Operation
@@ -20,10 +19,9 @@ from ..types.dim import Dim
 from ..types.shape import Shape
 from .inline_branches import put_results
 from .interface import CountingPass
+from .iterations import MOST, counted, reduces_slices
 
 __all__ = ["VectorizeScans"]
-
-MOST: Final = 1 << 18  # the most elements of a value in the body, for all slices, that are not counted by a symbol
 
 
 @dataclass(frozen=True)
@@ -32,6 +30,7 @@ class VectorizeScans(CountingPass):
 
     The states stay as they are, and the body has pointwise work, reductions and views alone: so sklearn-onnx writes pairwise
     distances.  The new axis is the last where the body reduces its last axis, so that loops run along slices, else the first.
+    Loops that reduce slices of different lengths are vectorized by `ragged_loops`.
     """
 
     name: str = "vectorize-scans"
@@ -39,31 +38,43 @@ class VectorizeScans(CountingPass):
     def apply(self, module: Module) -> bool:
         changed = False
         for inner, ins in everywhere(module):
-            if isinstance(ins.op, Scan) and self.counted(ins, _refused(ins, ins.op)):
+            if isinstance(ins.op, (Loop, Scan)) and reduces_slices(ins) and _used_by_item(ins):
+                from .ragged_loops import vectorized  # few models have such loops
+
+                results = vectorized(inner, ins)
+                if self.counted(ins, results if isinstance(results, No) else None) and isinstance(results, list):
+                    put_results(inner, ins, results)
+                    changed = True
+            elif isinstance(ins.op, Scan) and self.counted(ins, _refused(ins, ins.op)):
                 put_results(inner, ins, _Slices(inner, ins, ins.op).results())
                 changed = True
         return changed
+
+
+def _used_by_item(loop: Instruction) -> bool:
+    """Returns True if the items of a loop's tuple are used one by one."""
+    return all(isinstance(u.op, GetTupleElem) for u in loop.users)
 
 
 def _refused(scan: Instruction, op: Scan) -> No | None:
     """Returns why a scan is not vectorized, or None."""
     (body,) = scan.modules
     parameters = list(body.parameters.values())
-    if not all(isinstance(u.op, GetTupleElem) for u in scan.users):
+    if not _used_by_item(scan):
         return No("its results are used as one tuple")
     if any(o is not p for o, p in zip(body.outputs, parameters[: op.states], strict=False)):
         return No("an iteration changes the states")
     if any(op.input_directions) or any(op.output_directions):
         return No("it runs backwards")
     varying, length = _varying(body, op), _length(scan, op)
-    if _counted((length,)) > MOST:
+    if counted((length,)) > MOST:
         return No("it has very many iterations")  # which a scan refuses, even of slices without elements
     for ins in body:
         if ins.is_param or ins.is_literal or ins.is_return:
             continue
         if ins.modules or ins.op.random or ins.op.effect or (ins in varying and not _gains_an_axis(ins)):
             return No(f"{ins.op.name} in its body is not vectorized")
-        if ins in varying and _counted((length, *ins.shape.dims)) > MOST:
+        if ins in varying and counted((length, *ins.shape.dims)) > MOST:
             return No("the values of all slices together may be too large")
     return None
 
@@ -95,14 +106,6 @@ def _length(scan: Instruction, op: Scan) -> Dim:
     """Returns the number of iterations."""
     x = scan.inputs[op.states].shape
     return x.dims[op.axis_of(op.input_axes, 0, x.rank)]
-
-
-def _counted(dims: Sequence[Dim]) -> int:
-    """Returns the product of the static extents."""
-    count = 1
-    for d in dims:
-        count *= d if isinstance(d, int) else 1
-    return count
 
 
 class _Slices:

@@ -15,6 +15,7 @@ from mgx_core.converting.lists import without_lists
 from mgx_core.converting.loops import carried, over_numbers
 from mgx_core.converting.numbered_slices import with_known_extents
 from mgx_core.ops.control import never_ends
+from mgx_core.passes.iterations import reduces_slices
 from mgx_core.types.dim import Dim, maximum
 from mgx_core.types.shape import AnyShape, SequenceShape
 
@@ -111,10 +112,26 @@ def _run(
         return ()
     if sure and trips is not None and len(body.outputs) > 1 + len(states):
         op = _op("scan", states=len(states), input_axes=[0])
-        return n.items(n.add(op, *states, count_up(n, trips), modules=[over_numbers(body)]))
+        return _results(n, n.add(op, *states, count_up(n, trips), modules=[over_numbers(body)]))
     given = [n.parser.absent() if x is None else x for x in operands]
     op = _op("loop", max_iterations=most)
-    return n.items(n.parser.module.add(op, *given, modules=[body], sources=n.parser.sources(n)))
+    return _results(n, n.parser.module.add(op, *given, modules=[body], sources=n.parser.sources(n)))
+
+
+def _results(n: Node, loop: Instruction) -> tuple[Instruction, ...]:
+    """Returns a loop's results, computed for all iterations at once if it reduces slices of different lengths.
+
+    A pass does the same later, but the extents of lists are needed here, to convert their readers.
+    """
+    if not reduces_slices(loop):
+        return n.items(loop)
+    from mgx_core.passes.ragged_loops import vectorized  # few models have such loops
+
+    found = vectorized(n.parser.module, loop)
+    if not isinstance(found, list):
+        return n.items(loop)
+    n.parser.module.remove(loop)
+    return tuple(found)
 
 
 def _sure_trips(n: Node, trips: Instruction | None, cond: Instruction | None, body: Module, most: int) -> Dim | None:

@@ -1,0 +1,31 @@
+"""What decides whether the iterations of a loop are computed together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ..ir.instruction import Instruction
+from ..ir.module import within
+from ..ops.reduce import Reduce
+from ..ops.slice import Slice
+from ..types.dim import Dim
+
+__all__ = ["MOST", "counted", "reduces_slices"]
+
+MOST: Final = 1 << 18  # the most elements of a value in the body, for all slices, that are not counted by a symbol
+
+
+def reduces_slices(loop: Instruction) -> bool:
+    """Returns True for a loop whose body has slices with computed bounds, and reductions."""
+    members = list(within(loop))
+    sliced = any(isinstance(i.op, Slice) and len(i.inputs) > 1 for i in members)
+    return sliced and any(isinstance(i.op, Reduce) for i in members)
+
+
+def counted(dims: Sequence[Dim]) -> int:
+    """Returns the product of the static extents."""
+    count = 1
+    for d in dims:
+        count *= d if isinstance(d, int) else 1
+    return count

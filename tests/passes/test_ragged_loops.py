@@ -1,0 +1,161 @@
+"""Loops over slices of different lengths, computed by one op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mgx_core import Instruction, Module, Shape, dim, op
+from mgx_core.errors import No
+from mgx_core.ir.interpreter import Interpreter
+from mgx_core.ir.verify import verify
+from mgx_core.passes.inline_branches import put_results
+from mgx_core.passes.ragged_loops import vectorized
+
+OFFSETS = np.array([0, 3, 3, 7, 12], np.int64)
+TABLE = np.random.default_rng(2).standard_normal((20, 4)).astype(np.float32)
+INDICES = np.random.default_rng(3).integers(0, 20, 12)
+Body = Callable[[Module, Instruction, Instruction, Instruction, Instruction], Sequence[Instruction]]
+
+
+def number(module: Module, value: Any) -> Instruction:
+    return module.add_literal(np.asarray(value, np.int64))
+
+
+def bounds(body: Module, i: Instruction, offsets: Instruction) -> tuple[Instruction, Instruction]:
+    """Returns offsets[i] and offsets[i + 1] as vectors of one element, gathered."""
+    after = body.add(op("add"), i, number(body, 1))
+    return tuple(body.add(op("unsqueeze", axes=[0]), body.add(op("gather"), offsets, n)) for n in (i, after))  # type: ignore[return-value]
+
+
+def windows(body: Module, i: Instruction, offsets: Instruction) -> tuple[Instruction, Instruction]:
+    """Returns the same, as slices of one element with computed bounds."""
+    places = [body.add(op("unsqueeze", axes=[0]), body.add(op("add"), i, number(body, n))) for n in range(3)]
+    return tuple(body.add(op("slice", axes=[0]), offsets, *pair) for pair in pairwise(places))  # type: ignore[return-value]
+
+
+def bag(reduction: str) -> Body:
+    """A body that reduces the rows of a table at a slice of the indices."""
+
+    def build(
+        body: Module, i: Instruction, x: Instruction, offsets: Instruction, weights: Instruction
+    ) -> Sequence[Instruction]:
+        picked = body.add(op("slice", axes=[0]), x, *bounds(body, i, offsets))
+        rows = body.add(op("gather"), body.add_literal(TABLE), picked)
+        return [body.add(op("squeeze", axes=[0]), body.add(op(reduction, axes=[0]), rows))]
+
+    return build
+
+
+def weighted(
+    body: Module, i: Instruction, x: Instruction, offsets: Instruction, weights: Instruction
+) -> Sequence[Instruction]:
+    """Rows of the table times slices of the weights."""
+    places = bounds(body, i, offsets)
+    rows = body.add(op("gather"), body.add_literal(TABLE), body.add(op("slice", axes=[0]), x, *places))
+    part = body.add(op("unsqueeze", axes=[1]), body.add(op("slice", axes=[0]), weights, *places))
+    spread = op("multibroadcast", out_lens=(dim.broadcast(rows.shape.dims[0], part.shape.dims[0]), 4))
+    shared = body.add(spread, rows), body.add(spread, part)
+    return [body.add(op("reduce_sum", axes=[0]), body.add(op("mul"), *shared))]
+
+
+def chosen(
+    body: Module, i: Instruction, x: Instruction, offsets: Instruction, weights: Instruction
+) -> Sequence[Instruction]:
+    """Ones where the slice has no elements, else its sum; bounds are slices of the offsets."""
+    start, end = windows(body, i, offsets)
+    then, other = Module("then"), Module("other")
+    then.add_return([then.add_literal(np.ones(1, np.float32))])
+    part = other.add(op("slice", axes=[0]), weights, start, end)
+    other.add_return([other.add(op("reduce_sum", axes=[0]), part)])
+    same = body.add(op("reshape", dims=[]), body.add(op("equal"), start, end))
+    branch = body.add(op("if"), same, modules=[then, other])
+    return [body.add(op("get_tuple_elem", index=0), branch), i]
+
+
+def looping(build: Body, count: int = 4) -> Module:
+    """A scan over the iteration numbers; all its rows are returned."""
+    module, body = Module("main"), Module("body")
+    x, offsets = module.add_literal(INDICES), module.add_literal(OFFSETS)
+    weights = module.add_literal(np.linspace(-1, 1, 12, dtype=np.float32))
+    numbers = module.add(op("dynamic_range", length=count), *(number(module, n) for n in (0, count, 1)))
+    made = build(body, body.add_parameter("i", Shape("int64", [])), x, offsets, weights)
+    body.add_return(made)
+    scan = module.add(op("scan", input_axes=[0]), numbers, modules=[body])
+    module.add_return([module.add(op("get_tuple_elem", index=n), scan) for n in range(len(made))])
+    return module
+
+
+def joined(module: Module) -> No | None:
+    """Replaces the loop by its results for all iterations at once, or returns why not."""
+    (loop,) = [i for i in module if i.op.control]
+    results = vectorized(module, loop)
+    if isinstance(results, No):
+        return results
+    put_results(module, loop, results)
+    return None
+
+
+@pytest.mark.parametrize(
+    "build", [*(bag(f"reduce_{n}") for n in ("sum", "mean", "max", "min")), weighted, chosen],
+    ids=["sum", "mean", "max", "min", "weighted", "chosen"],
+)  # fmt: skip
+def test_joined_iterations(build: Body) -> None:
+    module = looping(build)
+    with np.errstate(all="ignore"):
+        before = Interpreter().run(module, [])
+    assert joined(module) is None
+    module.sweep()
+    assert verify(module) == []
+    assert not any(i.op.control for i in module)
+    assert [i.op.name for i in module].count("reduce_slices") == 1
+    for wanted, found in zip(before, Interpreter().run(module, []), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+def test_rows_of_one_iteration() -> None:
+    """The sums in numpy, without an op of a loop."""
+    module = looping(bag("reduce_sum"))
+    assert joined(module) is None
+    (found,) = Interpreter().run(module, [])
+    rows = [TABLE[INDICES[a:b]].sum(0) for a, b in pairwise(OFFSETS)]
+    np.testing.assert_allclose(found, np.stack(rows), rtol=1e-6)
+
+
+def gathered_in_a_branch(
+    body: Module, i: Instruction, x: Instruction, offsets: Instruction, weights: Instruction
+) -> Sequence[Instruction]:
+    """A gather that would fail in iterations that do not take its branch."""
+    then, other = Module("then"), Module("other")
+    then.add_return([then.add_literal(np.ones((), np.float32))])
+    other.add_return([other.add(op("gather"), weights, other.add(op("mul"), i, number(other, 4)))])
+    branch = body.add(op("if"), body.add(op("equal"), i, number(body, 3)), modules=[then, other])
+    part = body.add(op("slice", axes=[0]), weights, *bounds(body, i, offsets))
+    total = body.add(op("squeeze", axes=[0]), body.add(op("reduce_sum", axes=[0]), part))
+    return [body.add(op("add"), total, body.add(op("get_tuple_elem", index=0), branch))]
+
+
+def returned(
+    body: Module, i: Instruction, x: Instruction, offsets: Instruction, weights: Instruction
+) -> Sequence[Instruction]:
+    """The largest of slices of different lengths, after another op than a reduction of them."""
+    part = body.add(op("slice", axes=[0]), weights, *bounds(body, i, offsets))
+    order = body.add(op("prefix_scan_sum", axis=0), part)
+    return [body.add(op("reduce_max", axes=[0]), order)]
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [(gathered_in_a_branch, "gather in its body is not vectorized"), (returned, "prefix_scan_sum in its body is not")],
+)
+def test_refused_bodies(build: Body, said: str) -> None:
+    """The module is unchanged."""
+    module = looping(build)
+    before = str(module)
+    no = joined(module)
+    assert no is not None and said in no.why
+    assert str(module) == before
