@@ -18,7 +18,7 @@ from ..ir.module import Module
 from ..ir.ordering import reads
 from ..ir.symbols import introduced, mentioned
 from ..named_tuples import NamedTuple
-from ..ops.control import GetTupleElem
+from ..ops.control import GetTupleElem, If
 from ..records import dataclass
 from ..rules.shapes import SHAPES
 from ..types.dim import bounds
@@ -28,7 +28,7 @@ from .kernel import Launch, op_of
 from .segment import KEEPING, Keeping, Segment
 from .static_part import fixed_tensor, given, given_fixed, numeric, read_whole, views_constant
 
-__all__ = ["Border", "Item", "border", "cut", "emitted_at_run_time", "can_be_static"]
+__all__ = ["Border", "Item", "border", "cut", "deciding", "emitted_at_run_time", "can_be_static"]
 
 LARGEST: Final = 1 << 32  # maximum bytes of a result at its upper bound
 READ: Final = 64  # maximum elements of an operand read at a border
@@ -212,6 +212,28 @@ def border(module: Module, static: Mapping[Instruction, Any]) -> Border:
         ):
             found.read.extend(i for i in ins.inputs if i not in found.read and _read(i))
     return found
+
+
+def deciding(module: Module, static: Mapping[Instruction, Any]) -> list[Instruction]:
+    """Returns the small arguments and static values that determine extents of the rest, or select its branches."""
+    found: dict[Instruction, None] = {}
+    for ins in module:
+        if ins in static or given(ins) or not ins.result.dynamic():
+            continue
+        if isinstance(ins.op, If):
+            operands = [
+                i for i in ins.inputs if numeric(i.result) and not i.result.dynamic() and i.shape.elements() == 1
+            ]
+        elif isinstance(op_of(ins), _ROOTS):
+            operands = [
+                i for i in ins.inputs[1:] if numeric(i.result) and not i.result.dynamic() and i.shape.elements() <= READ
+            ]
+        else:
+            operands = [i for i in ins.inputs if _read(i)]
+            if ins.op.control or len(operands) < sum(not (i.is_literal or i.is_absent) for i in ins.inputs):
+                continue
+        found.update(dict.fromkeys(i for i in operands if i in static or i.is_param))
+    return list(found)
 
 
 def _counted(ins: Instruction) -> tuple[int, int] | None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mgx_core import Instruction, Module, No
 from mgx_core.ops.control import GetTupleElem
+from mgx_core.run.binding import owned
 from mgx_core.targets.counted_results import cropped, items_of, open_axes
 from mgx_core.targets.cut import cut
 from mgx_core.targets.kernel import op_of
@@ -24,6 +25,9 @@ from .native_program import build, install
 from .native_run import NativeRun
 from .program_codec import FORMAT, NotSaved, Recorder
 from .timing import following_timings, step_timings
+
+if TYPE_CHECKING:
+    from .repeated_values import RepeatedValues
 
 __all__ = ["CpuRunner", "NativeRunner", "run_of"]
 
@@ -79,6 +83,12 @@ class NativeRunner(Runner):
         self._direct = not self._decides and parts.wanted == list(module.outputs)
         self._segments = SegmentInterpreter(partial(run_of, emitter), emitter.context.programs, emitter)
         self._items = cut(module, {**parts.static, **parts.counted, **self._open}) if self._has_rest else []
+        self.value_programs: RepeatedValues | None = None
+        if self._has_rest:
+            from .repeated_values import repeated_values  # most models decide nothing at run time
+
+            self.value_programs = repeated_values(module, parts, emitter, partial(run_of, emitter))
+            self.fresh = self.value_programs is not None
         self.prepared = self._segments.prepare(self._items)
 
     def _outputs(self) -> list[tuple[str, Any]]:
@@ -120,8 +130,14 @@ class NativeRunner(Runner):
                 found[n] = found[n].copy(order="C")
             return found
         made = dict(zip(self.wanted, results, strict=False))
+        if self.value_programs is not None and watch is None:
+            made.update(zip(self.parameters, args, strict=True))
+            at_once = self.value_programs.run(made)
+            if at_once is not None:
+                return at_once
         made |= {ins: results[n] for ins, n in self._open.items()}
-        return self._segments.finish(self.module, self._items, args, made, watch, self._open)
+        found = self._segments.finish(self.module, self._items, args, made, watch, self._open)
+        return owned(found, args, self.module) if self.fresh else found
 
     def _cropped(self, results: list[Any]) -> list[Any]:
         """Crops results with data-dependent extents from their maximum size to the actual count."""

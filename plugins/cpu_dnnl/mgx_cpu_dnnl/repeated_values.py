@@ -1,0 +1,104 @@
+"""Programs for values of operands that determine extents and occur in many runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from sys import maxsize
+from typing import Any, Final, TypeAlias
+
+from mgx_core import Instruction, MgxError, Module
+from mgx_core.cache import Recent
+from mgx_core.compile.lower import Lower
+from mgx_core.garbage import rarer_collections
+from mgx_core.targets.continuation import Continuation
+from mgx_core.targets.cut import Border, deciding
+from mgx_core.targets.runner import Runner
+from mgx_core.targets.static_part import Split, given
+from mgx_core.types.shape import Shape
+
+from .emitter import CpuEmitter
+
+__all__ = ["RepeatedValues", "repeated_values"]
+
+KEPT: Final = 8  # programs
+SEEN: Final = 1024  # remembered values
+REPAID: Final = 20  # runs that compiling an instruction costs, in decisions at run time
+
+Make: TypeAlias = Callable[[Module], Runner]  # the runner of a lowered module
+
+
+class RepeatedValues:
+    """Runs the rest of a module after its static part as one program, for values that have occurred in many runs.
+
+    A decision at run time costs some microseconds of Python, and splits the program.  If the operands that decide (bounds of a
+    slice, extents of a reshape) are arguments or results of the static part, a program with their values as constants is
+    compiled once they have occurred as often as it takes to make up for compiling.  Values that keep changing never do.
+
+    read: the operands; make: returns the runner of a lowered module.
+    enough: runs with the same values before they have a program.
+    """
+
+    def __init__(
+        self,
+        module: Module,
+        static: Mapping[Instruction, Any],
+        read: Sequence[Instruction],
+        emitter: CpuEmitter,
+        make: Make,
+    ) -> None:
+        self._module, self._static, self._read, self._emitter, self._make = module, static, list(read), emitter, make
+        members = sum(1 for i in module if i not in static)
+        self.enough = max(1, REPAID * members // len(self._read))
+        self._runs: Recent[int] = Recent(SEEN)
+        self._made: Recent[Runner] = Recent(KEPT)
+        self._last: tuple[Any, Runner] | None = None
+
+    @property
+    def programs(self) -> list[Runner]:
+        """The cached programs."""
+        return self._made.values()
+
+    @cached_property
+    def _rest(self) -> Continuation[Runner]:
+        lower = Lower(self._emitter.kernels, self._emitter.context)
+        return Continuation(
+            self._module, self._static, Border(read=self._read), lower.apply, lambda declared, shape: shape
+        )
+
+    def run(self, values: Mapping[Instruction, Any]) -> list[Any] | None:
+        """Returns the module's results; None if these values have not occurred often enough.
+
+        values: of the parameters, and of the results of the static part that the rest reads.
+        """
+        key = [values[ins].tobytes() for ins in self._read]
+        last = self._last
+        runner = last[1] if last is not None and last[0] == key else self._runner(key, values)
+        if runner is None:
+            return None
+        made = iter(runner.run([values[ins] for ins in self._rest.sources]))
+        return [values[o] if o in self._static else next(made) for o in self._module.outputs]
+
+    def _runner(self, key: list[bytes], values: Mapping[Instruction, Any]) -> Runner | None:
+        at = tuple(key)
+        runner = self._made.get(at)
+        if runner is None:
+            if self._runs.put(at, (self._runs.get(at) or 0) + 1) < self.enough:
+                return None
+            try:
+                with rarer_collections():
+                    given = [values[self._rest.source(name)].copy() for name in self._rest.read]
+                    runner = self._made.put(at, self._make(self._rest.lowered((), given)))
+            except MgxError:
+                self.enough = maxsize  # the segments raise errors where they occur
+                return None
+        self._last = key, runner
+        return runner
+
+
+def repeated_values(module: Module, parts: Split, emitter: CpuEmitter, make: Make) -> RepeatedValues | None:
+    """Returns what runs the rest of a module for repeated values; None if it reads none, or not all results are its own."""
+    outputs = module.outputs
+    own = len(set(outputs)) == len(outputs) and all(isinstance(o.result, Shape) and not given(o) for o in outputs)
+    read = deciding(module, parts.static) if own and not parts.counted else []
+    return RepeatedValues(module, parts.static, read, emitter, make) if read else None
