@@ -63,4 +63,5 @@ def unknown(x: Shape, rank: Dim) -> Shape:
 
 def whole(x: Array) -> list[int]:
     """Returns the values of an integer vector or scalar."""
-    return [int(v) for v in x.reshape(-1).tolist()]
+    values: list[int] = x.ravel().tolist()
+    return values if x.dtype.kind in "iu" else [int(v) for v in values]

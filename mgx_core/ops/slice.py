@@ -117,7 +117,7 @@ class Slice(Operation):
     ) -> list[tuple[int, Dim, Dim, int]]:
         """Returns axis, start, end and step of each sliced axis."""
         axes = axes or range(len(starts))
-        steps = steps or [1] * len(starts)
+        steps = steps or (1,) * len(starts)
         if not len(starts) == len(ends) == len(axes) == len(steps):
             counts = [len(starts), len(ends), len(axes), len(steps)]
             raise ShapeError(f"starts, ends, axes and steps must have one length, got {counts}")
@@ -141,9 +141,7 @@ class Slice(Operation):
             self.axes if axes is None else whole(axes),
             self.steps if steps is None else whole(steps),
         ):
-            at = range(x.shape[axis])[int(start) : int(end) : step]
-            stop: int | None = at.stop if at.stop >= 0 else None
-            window[axis] = slice(at.start, stop, step) if len(at) else slice(0, 0)
+            window[axis] = slice(start, end, step)
         return x[tuple(window)]
 
     def view(self, *inputs: Shape) -> tuple[int, Shape] | None:

@@ -65,16 +65,16 @@ class Segment:
 
         Also None if shapes repeat too rarely for runners to pay off, e.g. for a state that grows in every trip of a long loop.
         """
-        key: list[Any] = []
-        for a in args:
-            if not isinstance(a, np.ndarray) or (a.dtype.kind not in "biuf" and a.dtype.kind != "V"):
-                return None
-            key.append((a.dtype, a.shape))
+        if any(type(a) is not np.ndarray for a in args):
+            return None
+        key: list[Any] = [(a.dtype, a.shape) for a in args]
         if self._open:
             key += [known.get(name) for name in self._open]
         last = self._last
         if last is not None and last[0] == key:
             return last[1]
+        if any(a.dtype.kind not in "biufV" for a in args):
+            return None
         found = self._made_for(key, known, make)
         if found is not None:
             self._last = key, found

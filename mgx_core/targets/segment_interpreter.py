@@ -28,6 +28,7 @@ __all__ = ["SegmentInterpreter", "Watch"]
 
 # called with each op, or each runner with its segment and arguments, and the seconds it took
 Watch: TypeAlias = Callable[["Instruction | Runner", "Segment | None", Sequence[Any], float], None]
+Compute: TypeAlias = Callable[["dict[Instruction, Any]", "dict[str, int]"], Any]  # from values and known symbols
 Body: TypeAlias = tuple[Segment, list[tuple["int | None", Instruction]]]
 
 
@@ -55,6 +56,7 @@ class SegmentInterpreter(Interpreter):
         self._single = None if programs is None or emitter is None else (programs, emitter)
         self._bodies: dict[Module, Body | None] = {}
         self._cuts: dict[Module, list[Item]] = {}  # of bodies with sequence parameters
+        self._computes: dict[Instruction, Compute] = {}  # of instructions that run alone
         # symbols defined by results: index of the result and axis
         self._places: dict[Instruction, list[tuple[int, int, str]]] = {}
 
@@ -63,7 +65,6 @@ class SegmentInterpreter(Interpreter):
         if self._single is not None and isinstance(op, Launch):
             programs, e = self._single
             if op.of.view is not None and len(args) > 1:
-                # with known operands it needs no computation
                 return op.of.evaluate(args, modules, run)
             found = programs.run_with_constants(op.of, modules, args, e) if op.result_shape.dynamic() else None
             if found is not None:
@@ -152,13 +153,33 @@ class SegmentInterpreter(Interpreter):
         return self._make if worthy else None
 
     def _alone(self, ins: Instruction, values: dict[Instruction, Any], known: dict[str, int]) -> None:
-        op = op_of(ins)
-        if isinstance(op, GetTupleElem):  # its extents are known from the tuple
-            value = values[ins.inputs[0]][op.index]
-        else:
-            value = self.step(ins, values, known)
-        values[ins] = value
+        compute = self._computes.get(ins)
+        if compute is None:
+            compute = self._computes[ins] = self._compute_of(ins)
+        values[ins] = value = compute(values, known)
         self._bind(ins, value, known)
+
+    def _compute_of(self, ins: Instruction) -> Compute:
+        """Returns the function that computes an instruction."""
+
+        def step(values: dict[Instruction, Any], known: dict[str, int]) -> Any:
+            return self.step(ins, values, known)
+
+        op, inputs = op_of(ins), ins.inputs
+        if isinstance(op, GetTupleElem):  # its extents are known from the tuple
+            return lambda values, known: values[inputs[0]][op.index]
+        # a view with known operands needs no computation
+        if op.view is None or op.symbols() or any(i.is_absent for i in inputs) or len(inputs) < 2 or not op.compute:
+            return step
+        compute = op.compute
+
+        def view(values: dict[Instruction, Any], known: dict[str, int]) -> Any:
+            try:
+                return compute(*[values[i] for i in inputs])
+            except Exception:  # raised again with the location
+                return step(values, known)
+
+        return view
 
     def _bind_parameters(
         self, module: Module, args: Sequence[Any], values: dict[Instruction, Any], known: dict[str, int]
