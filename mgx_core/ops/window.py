@@ -82,11 +82,12 @@ def extent(n: Dim, length: Dim, stride: int, dilation: int, around: int, begin: 
     """Returns the number of windows that fit on an axis of `n` elements and `around` padding.
 
     With `ceil`, a last window may extend beyond the end if it starts before the padding at the end (`begin` is the part of
-    `around` before the axis).  Errors: ShapeError if not even one fits.
+    `around` before the axis).  An empty axis has no window of one element.  Errors: ShapeError if no other window fits.
     """
     span = (length - 1) * dilation + 1
     room = n + around - span
-    if compare(room, "<", 0) and not (ceil and compare(room, ">", -stride)):
+    none = span == 1 and room == -1
+    if compare(room, "<", 0) and not none and not (ceil and compare(room, ">", -stride)):
         raise ShapeError(f"a window over {span} elements does not fit on an axis of {n} with padding {around}")
     if ceil:
         return minimum(ceil_div(room, stride) + 1, (n + begin - 1) // stride + 1)

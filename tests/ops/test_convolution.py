@@ -176,3 +176,12 @@ def test_deformable_convolution_without_offsets_is_a_convolution() -> None:
     np.testing.assert_allclose(op.evaluate([x, w, right])[..., :-1], wanted, rtol=1e-9)
     with pytest.raises(MgxError, match="offset must have dims"):
         op.result([Shape("double", d) for d in (x.shape, w.shape, (2, 12, *out))])
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_an_empty_axis_has_no_window_of_one_element(stride: int) -> None:
+    x, w = np.zeros((1, 3, 0, 5), np.float32), np.ones((2, 3, 1, 1), np.float32)
+    found = Convolution(stride=(stride, stride)).evaluate([x, w])
+    assert isinstance(found, np.ndarray) and found.shape == (1, 2, 0, 5 if stride == 1 else 3)
+    with pytest.raises(MgxError, match="a window over 2 elements does not fit on an axis of 0"):
+        Convolution().evaluate([x, np.ones((2, 3, 2, 1), np.float32)])
