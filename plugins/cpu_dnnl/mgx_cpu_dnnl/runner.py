@@ -61,7 +61,10 @@ class NativeRunner(Runner):
         self.counted = parts.counted
         self._decides = bool(parts.rest or parts.counted)  # something at run time
         self.wanted = parts.wanted
-        self._open = _items(parts)
+        groups = _groups(parts)
+        self._open = _items(groups)
+        # whole tuples: their extents may be read although no item with them is
+        self._tuples = {ins: at for ins, at in groups.items() if isinstance(ins.result, TupleShape)}
         self._has_rest = any(ins not in self._open for ins in parts.rest)
         self.figures = figures
         self.taken = taken
@@ -136,7 +139,8 @@ class NativeRunner(Runner):
             if at_once is not None:
                 return at_once
         made |= {ins: results[n] for ins, n in self._open.items()}
-        found = self._segments.finish(self.module, self._items, args, made, watch, self._open)
+        made |= {ins: tuple(results[at]) for ins, at in self._tuples.items()}
+        found = self._segments.finish(self.module, self._items, args, made, watch, self.counted)
         return owned(found, args, self.module) if self.fresh else found
 
     def _cropped(self, results: list[Any]) -> list[Any]:
@@ -214,16 +218,24 @@ class CpuRunner(NativeRunner):
         }
 
 
-def _items(parts: Split) -> dict[Instruction, int]:
-    """Returns the counted instructions, or the items taken from their tuples, with their positions among all results."""
-    found: dict[Instruction, int] = {}
+def _groups(parts: Split) -> dict[Instruction, slice]:
+    """Returns the counted instructions with the positions of their results among all results."""
+    found: dict[Instruction, slice] = {}
     first = len(parts.wanted)
     for ins in parts.counted:
+        found[ins] = slice(first, first + len(items_of(ins.result)))
+        first = found[ins].stop
+    return found
+
+
+def _items(groups: Mapping[Instruction, slice]) -> dict[Instruction, int]:
+    """Returns the counted instructions, or the items taken from their tuples, with their positions among all results."""
+    found: dict[Instruction, int] = {}
+    for ins, at in groups.items():
         if isinstance(ins.result, TupleShape):
-            found |= {u: first + op.index for u in ins.users if isinstance(op := op_of(u), GetTupleElem)}
+            found |= {u: at.start + op.index for u in ins.users if isinstance(op := op_of(u), GetTupleElem)}
         else:
-            found[ins] = first
-        first += len(items_of(ins.result))
+            found[ins] = at.start
     return found
 
 

@@ -154,3 +154,18 @@ def test_programs_read_items_of_counted_tuples() -> None:
         assert negative.tolist() == (-where).tolist()
     (item,) = program.executable.instances()[0].runner._items
     assert len(item.what._made) == 3
+
+
+def test_programs_read_extents_of_counted_tuples_without_their_items() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x, y = (m.add_parameter(name, mgx.Shape("int64", [8])) for name in "xy")
+    first, second = m.add(mgx.op("unique"), x), m.add(mgx.op("unique"), y)
+    (extent, *_) = second.result.items[0].dims
+    ones = m.add(mgx.op("multibroadcast", out_lens=(extent,)), m.add_literal(np.int64(1)))
+    values = m.add(mgx.op("get_tuple_elem", index=0), first)
+    m.add_return([m.add(mgx.op("concat", axis=0), values, ones)])
+    program.compile(CpuTarget())
+    for given in ([3, 3, 3, 1, 1, 0, 0, 0], [1, 2, 3, 4, 5, 6, 7, 8]):
+        (found,) = program.run({"x": np.array([5, 5, 4, 4, 4, 4, 4, 4]), "y": np.array(given)})
+        assert np.asarray(found).tolist() == [4, 5] + [1] * len(set(given))
