@@ -45,6 +45,9 @@ class Surroundings(Protocol):
     def call(
         self, n: Node, name: str, attributes: Mapping[str, Any], given: Sequence[Value], module: Module | None = None
     ) -> list[Value]: ...
+    def called(
+        self, n: Node, name: str, attributes: Mapping[str, Any], given: Sequence[Value]
+    ) -> list[Value | None]: ...
     def branch(self, n: Node, name: str, build: Callable[[Module], list[Value]]) -> tuple[Module, list[Value]]: ...
 
 

@@ -96,9 +96,10 @@ def _program(model: Model, options: TfOptions, changing: frozenset[str]) -> tupl
             raise ParameterError(f"a frozen graph has no signature, got signature={options.signature!r}")
         names, ports = _declare_graph(scope, model.graph, options)
     effects = context.effects(model.graph)
-    if effects:
-        before = _producers(model.graph, ports)
-        scope.require([n for n in effects if n in before])
+    before = _producers(model.graph, ports) if effects else set()
+    kept = [n for n in effects if n in before]
+    scope.wanted = [*ports, *map(Port, kept)]
+    scope.require(kept)
     results, named = _result_tensors(scope, names, scope.all_values(ports))
     if options.channels_first:
         results = [_transposed(main, r, CHANNELS_FIRST) for r in results]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from mgx_core import DeviceError, Instruction, MgxError, Module, ParseError
@@ -27,6 +27,7 @@ class Scope:
 
     Scopes of a graph form a chain; a node is built in the outermost one with its frame and conditions.
     arguments: a function's argument values by name; attributes: those of the function call; prefix: of source names.
+    wanted: the results that the caller reads; None: any.
     """
 
     def __init__(
@@ -52,6 +53,8 @@ class Scope:
         self.values: dict[str, Sequence[Value | None]] = {n: (v,) for n, v in (arguments or {}).items()}
         self.places = places_of(graph)
         self.depth = len(calling) + len(self.chain)
+        self.wanted: list[Port] | None = None
+        self._read: dict[str, set[int]] | None = None
         self._absent: Instruction | None = None
         if self.depth > context.options.limit_depth:
             raise ParseError(
@@ -151,7 +154,7 @@ class Scope:
     def _convert(self, n: Node, node: GraphNode) -> Any:
         context = self.context
         if node.op in context.functions:
-            return self.call(n, node.op, node.attributes, [self.value(p) for p in node.inputs])
+            return self.called(n, node.op, node.attributes, [self.value(p) for p in node.inputs])
         inputs: list[Any] = [self.value(p) for p in node.inputs] if node.op not in MERGE and node.op not in EXIT else []
         context.load_for(node.op)
         converter = context.on_values.find("", node.op, 1)
@@ -180,6 +183,30 @@ class Scope:
         module: Module | None = None,
     ) -> list[Value]:
         """Inlines a function call into a module (by default this scope's); returns its results."""
+        inner = self._entered(n, name, attributes, given, self.module if module is None else module)
+        return inner.all_values(self.function(name).returned)
+
+    def called(self, n: Node, name: str, attributes: Mapping[str, Any], given: Sequence[Value]) -> list[Value | None]:
+        """Inlines the call of a node; returns its results, None for those that nothing reads.
+
+        Operators that only those depend on need no converter: models compute more than one asks of them.
+        """
+        read = self.chain[0].read_places(n.name)
+        if read is None:
+            return [*self.call(n, name, attributes, given)]
+        inner = self._entered(n, name, attributes, given, self.module, read)
+        return [inner.value(port) if k in read else None for k, port in enumerate(self.function(name).returned)]
+
+    def _entered(
+        self,
+        n: Node,
+        name: str,
+        attributes: Mapping[str, Any],
+        given: Sequence[Value],
+        module: Module,
+        read: Collection[int] | None = None,
+    ) -> Scope:
+        """Returns the scope of a function call whose side effects were built.  read: places of the results to be read."""
         function = self.function(name)
         if name in self.calling:
             raise ParseError(f"function {name!r} calls itself")
@@ -189,15 +216,39 @@ class Scope:
         inner = Scope(
             self.context,
             function,
-            self.module if module is None else module,
+            module,
             dict(zip(function.arguments, given, strict=True)),
             {**own, **attributes},
             f"{self.prefix}{n.name}/",
             (*self.calling, name),
         )
         effects = self.context.effects(function)
-        inner.require([c for c in function.proto.control_ret.values() if c in effects])
-        return inner.all_values(function.returned)
+        kept = [c for c in function.proto.control_ret.values() if c in effects]
+        if read is not None:
+            inner.wanted = [*(p for k, p in enumerate(function.returned) if k in read), *map(Port, kept)]
+        inner.require(kept)
+        return inner
+
+    def read_places(self, name: str) -> set[int] | None:
+        """Returns which results of a node are read for `wanted`; None: any may be."""
+        if self.wanted is None:
+            return None
+        if self._read is None:
+            self._read = self._all_read(self.wanted)
+        return self._read.get(name, set())
+
+    def _all_read(self, wanted: Iterable[Port]) -> dict[str, set[int]]:
+        effects = self.context.effects(self.graph)
+        found: dict[str, set[int]] = {}
+        stack = list(wanted)
+        while stack:
+            port = stack.pop()
+            node = None if port.node in found else self.graph.nodes.get(port.node)
+            found.setdefault(port.node, set()).add(port.place)
+            if node is not None:
+                stack += node.inputs
+                stack += [Port(c) for c in node.controls if c in effects]
+        return found
 
     def branch(self, n: Node, name: str, build: Callable[[Module], list[Value]]) -> tuple[Module, list[Value]]:
         """Creates a module for one branch; returns it with its results."""

@@ -203,6 +203,26 @@ def test_calls_of_functions(new_graph: Any):
     np.testing.assert_array_equal(direct, x)
 
 
+def test_results_of_functions_that_nothing_reads_need_no_converters(new_graph: Any):
+    """Also those of a function that it calls, behind identities."""
+    g = new_graph()
+    g.placeholder("x", F, [3])
+    for name, work in (("inner", (("Neg", "y", "a"), ("NoSuchOperator", "y", "a"))), ("outer", ())):
+        f = g.proto.library.function.add()
+        f.signature.name = name
+        f.signature.input_arg.add(name="a", type=1)
+        for k, (op, output, given) in enumerate(work or [("Identity", "output", f"call:{k}") for k in range(2)]):
+            f.signature.output_arg.add(name=f"r{k}", type=1)
+            f.node_def.add(name=f"n{k}", op=op, input=[given])
+            f.ret[f"r{k}"] = f"n{k}:{output}:0"
+    call = f.node_def.add(name="call", op="PartitionedCall", input=["a"])
+    call.attr["f"].func.name = "inner"
+    g.node("outer", "all", "x")
+    x = np.array([1, 2, 3], np.float32)
+    np.testing.assert_array_equal(run(g, ["all"], x=x)[0], -x)
+    refused(g, mgx.UnsupportedError, "no converter for operator NoSuchOperator", output_names=["all:1"])
+
+
 def test_functions_that_nothing_calls_are_not_read(new_graph: Any):
     g = new_graph()
     g.placeholder("x", F, [3])
