@@ -96,8 +96,9 @@ class Node(ChannelsLastBuilder):
             if default is _REQUIRED:
                 raise self.error(f"attribute {name!r} is required")
             return None
-        if found.WhichOneof("value") != kind:
-            raise self.error(f"attribute {name!r} must be of kind {kind}, got {found.WhichOneof('value')}")
+        held = found.WhichOneof("value")
+        if held != kind and (held is not None or kind != "list"):  # TensorFlow writes some empty lists as no value
+            raise self.error(f"attribute {name!r} must be of kind {kind}, got {held}")
         return getattr(found, kind)
 
     def int(self, name: str, default: Any = _REQUIRED) -> builtins.int:

@@ -235,6 +235,14 @@ def test_functions_that_nothing_calls_are_not_read(new_graph: Any):
     refused(g, mgx.ParseError, "does not define its result")
 
 
+def test_an_attribute_without_a_value_is_an_empty_list(new_graph: Any):
+    g = new_graph()
+    g.placeholder("x", F, [1, 3, 1])
+    g.node("Squeeze", "y", "x", T=F)
+    g.proto.node[-1].attr["squeeze_dims"].SetInParent()
+    assert run(g, ["y"], x=np.ones((1, 3, 1), np.float32))[0].shape == (3,)
+
+
 def test_arithmetic_on_constants_is_done_while_reading(new_graph: Any):
     g = new_graph()
     g.placeholder("x", F, [2, 3])
