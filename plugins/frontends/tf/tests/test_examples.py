@@ -10,6 +10,7 @@ import pytest
 import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_tf.ops.example import ParseExample
+from mgx_tf.ops.feature_lists import ParseFeatureLists
 from mgx_tf.wire.messages import message
 
 
@@ -90,3 +91,31 @@ def test_defaults_of_another_size_are_refused(size: int):
 def test_errors_of_invalid_input(word: str, message: str, program: mgx.Program):
     with pytest.raises(mgx.MgxError, match=message):
         program.run({"x": np.array([word], object)})
+
+
+def sequence(**lists: list[list[float]]) -> str:
+    made = message("SequenceExample")()
+    for name, steps in lists.items():
+        for step in steps:
+            made.feature_lists.feature_list[name].feature.add().float_list.value.extend(step)
+    return bytes(made.SerializeToString()).decode("utf-8", "surrogateescape")
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        (sequence(y=[[1, 2]]), "example 1 lacks the feature list 'x'"),
+        (sequence(x=[[1, 2], [3]], y=[]), "a step of feature list 'x' of example 1 must have 2 values, got 1"),
+        ("\x12\x7f", "a sequence example is damaged"),
+    ],
+)
+def test_errors_of_invalid_feature_lists(word: str, message: str):
+    """A list that may be missing is empty."""
+    operation = ParseFeatureLists(
+        dense=("x", "y"), dense_types=(dt.float32,) * 2, dims=(2, 2), ranks=(1, 1), optional=("y",)
+    )
+    good = sequence(x=[[1, 2]])
+    x, lengths, y, none = operation.compute(np.array([good], object))
+    assert (x.tolist(), lengths.tolist(), y.shape, none.tolist()) == ([[[1, 2]]], [1], (1, 0, 2), [0])
+    with pytest.raises(mgx.ShapeError, match=message):
+        operation.compute(np.array([good, word], object))

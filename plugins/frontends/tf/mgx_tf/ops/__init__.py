@@ -10,6 +10,7 @@ from . import (
     csv_decoding,
     ctc,
     example,
+    feature_lists,
     fingerprint,
     image,
     matrix,
@@ -37,7 +38,7 @@ from . import (
 __all__ = ["OPS"]
 
 OPS: OpSet = OpSet.in_module(
-    audio, boxes, csv_decoding, ctc, example, fingerprint, image, matrix, murmur_hash, projective_transform, ragged,
-    raw_bytes, regex, resampling, segment, siphash, sparse, sparse_arithmetic, sparse_sets, special, string_format,
+    audio, boxes, csv_decoding, ctc, example, feature_lists, fingerprint, image, matrix, murmur_hash, projective_transform,
+    ragged, raw_bytes, regex, resampling, segment, siphash, sparse, sparse_arithmetic, sparse_sets, special, string_format,
     string_split, table, text, unicode, unicode_scripts, window,
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import accumulate
 from math import prod
 from typing import Any
 
@@ -22,7 +23,7 @@ from mgx_core.types.strings import decoded, encoded
 
 from ..wire.messages import message
 
-__all__: list[str] = []
+__all__ = ["array_of", "parted", "values_of"]
 
 FIELDS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"}
 
@@ -52,24 +53,19 @@ class ParseExample(Operation):
     def infer(self, serialized: Shape, *defaults: Shape) -> TupleShape:
         if serialized.rank != 1 or len(defaults) != len(self.dense):
             raise ShapeError(f"a vector of examples and {len(self.dense)} defaults are required, got {serialized}")
-        for name, dims, default in zip(self.dense, self._dims(), defaults, strict=True):
+        for name, dims, default in zip(self.dense, parted(self.dims, self.ranks), defaults, strict=True):
             if all(isinstance(d, int) for d in default.dims):
                 _check_default(name, prod(dims), prod(int(d) for d in default.dims))
         count, out = serialized.dims[0], []
         for kind in self.sparse_types:
             entries = fresh("entries")
             out += [Shape.of(dt.int64, (entries, 2)), Shape.of(kind, (entries,)), Shape.of(dt.int64, (2,))]
-        out += [Shape.of(k, (count, *dims)) for k, dims in zip(self.dense_types, self._dims(), strict=True)]
+        out += [
+            Shape.of(k, (count, *dims)) for k, dims in zip(self.dense_types, parted(self.dims, self.ranks), strict=True)
+        ]
         for kind in self.ragged_types:
             out += [Shape.of(kind, (fresh("values"),)), Shape.of(dt.int64, (count + 1,))]
         return TupleShape(out)
-
-    def _dims(self) -> list[tuple[int, ...]]:
-        out, at = [], 0
-        for rank in self.ranks:
-            out.append(self.dims[at : at + rank])
-            at += rank
-        return out
 
     def compute(self, serialized: Array, *defaults: Array) -> tuple[Array, ...]:
         rows = [_features(word) for word in serialized.tolist()]
@@ -79,12 +75,14 @@ class ParseExample(Operation):
             places = [(k, j) for k, row in enumerate(found) for j in range(len(row))]
             most = max(map(len, found), default=0)
             extents = np.array([len(rows), most], np.int64)
-            out += [np.array(places, np.int64).reshape(-1, 2), _array([v for r in found for v in r], kind), extents]
-        for name, kind, dims, default in zip(self.dense, self.dense_types, self._dims(), defaults, strict=True):
+            out += [np.array(places, np.int64).reshape(-1, 2), array_of([v for r in found for v in r], kind), extents]
+        for name, kind, dims, default in zip(
+            self.dense, self.dense_types, parted(self.dims, self.ranks), defaults, strict=True
+        ):
             out.append(self._dense(rows, name, kind, dims, default))
         for name, kind in zip(self.ragged, self.ragged_types, strict=True):
             found = [_values(row, name, kind) for row in rows]
-            out += [_array([v for r in found for v in r], kind), np.cumsum([0, *map(len, found)]).astype(np.int64)]
+            out += [array_of([v for r in found for v in r], kind), np.cumsum([0, *map(len, found)]).astype(np.int64)]
         return tuple(out)
 
     def _dense(self, rows: list[Any], name: str, kind: DType, dims: tuple[int, ...], default: Array) -> Array:
@@ -103,7 +101,13 @@ class ParseExample(Operation):
                     f"feature {name!r} of example {place} must have {counted(size, 'value')}, got {len(found)}"
                 )
             made += found
-        return _array(made, kind).reshape(len(rows), *dims)
+        return array_of(made, kind).reshape(len(rows), *dims)
+
+
+def parted(dims: Sequence[int], ranks: Sequence[int]) -> list[tuple[int, ...]]:
+    """Returns the extents of each feature, given those of all in a row and the number of each."""
+    ends = list(accumulate(ranks))
+    return [tuple(dims[end - rank : end]) for end, rank in zip(ends, ranks, strict=True)]
 
 
 def _features(word: str) -> Any:
@@ -127,17 +131,22 @@ def _present(row: Any, name: str) -> bool:
 
 
 def _values(row: Any, name: str, kind: DType) -> list[Any]:
-    if not _present(row, name):
-        return []
-    feature = row[name]
+    return values_of(row[name], name, kind) if name in row else []
+
+
+def values_of(feature: Any, name: str, kind: DType) -> list[Any]:
+    """Returns the values of a feature; none if it has no value list.  Errors: ShapeError for values of another type."""
     held = feature.WhichOneof("kind")
+    if held is None:
+        return []
     if held != FIELDS[kind.name]:
         raise ShapeError(f"feature {name!r} must be of type {kind}, got {held}")
     values = list(getattr(feature, held).value)
     return [decoded(v) for v in values] if held == "bytes_list" else values
 
 
-def _array(values: Sequence[Any], kind: DType) -> Array:
+def array_of(values: Sequence[Any], kind: DType) -> Array:
+    """Returns values as a vector."""
     if kind.kind != "s":
         return np.array(values, kind.numpy)
     out = np.empty(len(values), object)

@@ -58,6 +58,9 @@ TrackableObjectGraph: nodes 1 *TrackableObject
 TrackableObject: children 1 *ObjectReference, attributes 2 *SerializedTensor
 SerializedTensor: name 1 string, full_name 2 string, checkpoint_key 3 string
 Example: features 1 Features
+SequenceExample: context 1 Features, feature_lists 2 FeatureLists
+FeatureLists: feature_list 1 FeatureList[]
+FeatureList: feature 1 *Feature
 Features: feature 1 Feature[]
 Feature: bytes_list/kind 1 BytesList, float_list/kind 2 FloatList, int64_list/kind 3 Int64List
 BytesList: value 1 *bytes

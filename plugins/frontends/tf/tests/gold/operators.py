@@ -432,6 +432,54 @@ def old_example(x: Any) -> Any:
 
 case("ParseExample", old_example, s(ONE, TWO))
 case("ParseSingleExample", lambda x: parsed(tf.io.parse_single_example(x, FEATURES)), np.array(ONE, object))
+
+
+def sequence_example(steps: list[list[float]], counts: list[list[int]], **context: Any) -> bytes:
+    made = tf.train.SequenceExample()
+    made.context.ParseFromString(tf.train.Example.FromString(example(**context)).features.SerializeToString())
+    lists = made.feature_lists.feature_list
+    for step in steps:
+        lists["v"].feature.add().float_list.value.extend(step)
+    for name in "wr":
+        for step in counts:
+            lists[name].feature.add().int64_list.value.extend(step)
+    return bytes(made.SerializeToString())
+
+
+FIRST = sequence_example([[1.0, 2.0], [3.0, 4.0]], [[1], [2, 3]], id=[3], tag=[b"a"], more=[b"b"])
+SECOND = sequence_example([[5.0, 6.0]], [[7], [], [8, 9]], id=[4], tag=[b"q", b"z"], more=[b"x", b"y"])
+SPARSE_TYPES = {"context_sparse_types": [tf.string], "feature_list_sparse_types": [tf.int64]}
+LIST_TYPES = {
+    "context_dense_shapes": [[]], "feature_list_dense_types": [tf.float32, tf.string], "feature_list_dense_shapes": [[2], [1]],
+}  # fmt: skip
+
+
+def sequences(x: Any) -> Any:
+    return RAW.ParseSequenceExampleV2(
+        serialized=x, debug_name=np.array([], object), context_sparse_keys=["tag"], context_dense_keys=["id"], context_ragged_keys=["more"],
+        feature_list_sparse_keys=["w"], feature_list_dense_keys=["v", "none"], feature_list_ragged_keys=["r"],
+        feature_list_dense_missing_assumed_empty=[False, True], context_dense_defaults=[i()], Ncontext_sparse=1, Nfeature_list_sparse=1,
+        Nfeature_list_dense=2, context_ragged_value_types=[tf.string], context_ragged_split_types=[tf.int64],
+        feature_list_ragged_value_types=[tf.int64], feature_list_ragged_split_types=[tf.int32], **SPARSE_TYPES, **LIST_TYPES,
+    )  # fmt: skip
+
+
+case("ParseSequenceExampleV2", sequences, s(FIRST, SECOND))
+case("ParseSequenceExampleV2_single", sequences, np.array(SECOND, object))
+case("ParseSequenceExample", lambda x: RAW.ParseSequenceExample(
+    serialized=x, debug_name=np.array([], object), context_dense_defaults=[i()], feature_list_dense_missing_assumed_empty=["none"],
+    context_sparse_keys=["tag"], context_dense_keys=["id"], feature_list_sparse_keys=["w"], feature_list_dense_keys=["v", "none"],
+    Ncontext_sparse=1, Ncontext_dense=1, Nfeature_list_sparse=1, Nfeature_list_dense=2, **SPARSE_TYPES, **LIST_TYPES,
+), s(FIRST, SECOND))  # fmt: skip
+case("ParseSingleSequenceExample", lambda x: RAW.ParseSingleSequenceExample(
+    serialized=x, feature_list_dense_missing_assumed_empty=["none"], context_sparse_keys=["tag"], context_dense_keys=["id"],
+    feature_list_sparse_keys=["w"], feature_list_dense_keys=["v", "none"], context_dense_defaults=[i()], debug_name="", **SPARSE_TYPES, **LIST_TYPES,
+), np.array(SECOND, object))  # fmt: skip
+case("ParseExampleV2_single_ragged", lambda x: RAW.ParseExampleV2(
+    serialized=x, names=np.array([], object), sparse_keys=np.array([], object), dense_keys=["a"], ragged_keys=["b"],
+    dense_defaults=[np.float32([])], num_sparse=0, sparse_types=[], ragged_value_types=[tf.int64], ragged_split_types=[tf.int64],
+    dense_shapes=[[2]],
+), np.array(ONE, object))  # fmt: skip
 # complex numbers
 Z = lambda x, y: tf.complex(x, y)  # noqa: E731
 for name in (
