@@ -104,11 +104,11 @@ def _convert(module: Module, values: Sequence[Instruction]) -> None:
             module.replace_op(value, value.op.replace(out_type=None))
             _shift_zero(module, value)
             continue
-        if isinstance(value.op, Pad):
-            module.replace_op(value, value.op.replace(value=value.op.value + SHIFT))
+        moves = value.op.replace(value=value.op.value + SHIFT) if isinstance(value.op, Pad) else value.op
+        module.replace_op(value, moves, value.shape.with_dtype(dt.uint8))  # extents that depend on data keep their symbols
         inputs = [_shift_constant(module, value, np.asarray(i.literal.value)) if i.literal is not None and _signed(i) else i
                   for i in value.inputs]  # fmt: skip
-        module.set_inputs(value, inputs)
+        module.rewire(value, inputs)
     for user in dict.fromkeys(u for v in values for u in v.users if isinstance(u.op, Dequantizelinear)):
         _shift_zero(module, user)
 

@@ -15,6 +15,7 @@ from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import nested
 from mgx_core.ir.verify import verify
 from mgx_core.ops.quantized_product import QuantConvolution
+from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl.target import CpuTarget
 from mgx_cpu_dnnl.unsigned_bytes import UnsignedBytes
 
@@ -73,6 +74,24 @@ def test_values_that_are_moved_turn_with_their_constants() -> None:
     turned = net.add("transpose", beside, permutation=(0, 2, 3, 1))
     assert net.turned(net.numbers(turned), net.numbers(q))
     assert net.bytes() == {dt.uint8}
+
+
+def test_slices_whose_length_depends_on_extents_turn() -> None:
+    """As after a batch-to-space: the length of the slice is a symbol of its own, which later extents use."""
+    m = Module()
+    n = symbol("n", 1, 30)
+    x = m.add_parameter("x", mgx.Shape.of(dt.float32, (n, 2)))
+    scale, zero = m.add_literal(np.float32(0.05)), m.add_literal(np.int8(-128))
+    q = m.add(mgx.op("quantizelinear"), x, scale, zero)
+    part = m.add(mgx.op("slice", axes=[0], starts=[0], ends=[2 * n // 3 - n % 2 % 3]), q)
+    real = m.add(mgx.op("dequantizelinear"), part, scale, zero)
+    ones = m.add(mgx.op("multibroadcast", out_lens=real.shape.dims), m.add_literal(np.float32(1)))
+    m.add_return([m.add(mgx.op("add"), real, ones)])
+    given = np.random.default_rng(3).normal(0, 4, (9, 2)).astype(np.float32)
+    (wanted,) = Interpreter().run(m, [given])
+    assert part.shape.dims[0].symbol is not None and UnsignedBytes().apply(m)
+    assert part.shape.dtype is dt.uint8 and verify(m) == []
+    np.testing.assert_array_equal(Interpreter().run(m, [given])[0], wanted)
 
 
 def test_a_zero_point_a_channel_and_one_that_the_quantization_lacks() -> None:
