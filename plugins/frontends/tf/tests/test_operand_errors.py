@@ -12,9 +12,9 @@ import pytest
 from mgx_core import ParameterError, Shape, ShapeError, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_tf.ops.audio import DecodeWav
+from mgx_tf.ops.crosses import Cross
 from mgx_tf.ops.regex import pattern_of
 from mgx_tf.ops.segment import Segment
-from mgx_tf.ops.sparse import Cross
 from mgx_tf.ops.sparse_sets import SetOperation
 from mgx_tf.ops.special import RandomBetween, Special
 from mgx_tf.ops.string_format import StringFormat
@@ -38,7 +38,7 @@ def wav(kind: int, bits: int) -> bytes:
 @pytest.mark.parametrize(
     ("op", "operands", "said"),
     [
-        (Cross(buckets=0, key=1), [i(3)], "columns [rows, k] are required"),
+        (Cross(buckets=0), [i(1), i(3)], "the number of rows and, for each column, vectors of values and of their rows are required"),
         (SetOperation(how="sum", dense=(True, True)), [i(2, 2), i(2, 2)], "unknown set operation 'sum'"),
         (SetOperation(how="union", dense=(True, False)), [i(2, 2), i(2, 2)], "two tensors are required, dense or sparse"),
         (

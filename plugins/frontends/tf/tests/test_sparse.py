@@ -9,8 +9,9 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import ShapeError
+from mgx_tf.ops.crosses import Cross, CrossWords
 from mgx_tf.ops.siphash import keyed_hash
-from mgx_tf.ops.sparse import Cross, SparseFillEmpty, SparseOrder, SparseReshape
+from mgx_tf.ops.sparse import SparseFillEmpty, SparseOrder, SparseReshape
 
 KEY = 956888297470  # Keras's, for crosses of columns
 
@@ -59,12 +60,18 @@ def test_rows_of_a_tensor_without_axes_are_refused():
 
 
 def test_crosses_of_columns():
-    columns = np.array([[1, -2], [3, 4]]), np.array([["u"], [""]], object)
-    found = Cross(buckets=0, key=KEY).compute(*columns)
+    first, second = np.array([1, -2, 3, 4]), np.array(["u", ""], object)
+    found = Cross(buckets=0, start=(KEY,)).compute(
+        np.array([2]), first, np.array([0, 0, 1, 1]), second, np.array([0, 1])
+    )
     hashes = [5367942718230996388, 3693281544446356683, 4956668243619323974, 2886766288153886539]
-    assert lists(found) == [[[0, 0], [0, 1], [1, 0], [1, 1]], hashes, [2, 2]]
-    rows = np.array([[1], [5], [3]]), np.array([["u"], ["v"], [""]], object)
-    assert lists(Cross(buckets=10, key=KEY).compute(*rows))[1] == [5, 2, 1]
+    assert lists(found) == [hashes, [0, 2, 4]]
+    numbers, words = np.array([1, 5, 3]), np.array(["u", "v", ""], object)
+    found = Cross(buckets=10, start=(KEY,)).compute(np.array([3]), numbers, np.arange(3), words, np.arange(3))
+    assert lists(found) == [[5, 2, 1], [0, 1, 2, 3]]
+    assert lists(Cross(buckets=10).compute(np.array([0]), *[np.zeros(0, np.int64)] * 4)) == [[], [0]]
+    with pytest.raises(ShapeError, match="must have a row, less than 2"):
+        CrossWords(separator="-").compute(np.array([2]), first[:1], np.array([2]))
 
 
 def test_hashes_by_a_key(new_graph: Any):

@@ -194,11 +194,3 @@ def ragged_to_sparse(n: Node, *xs: Instruction) -> Any:
     if rank > 1:
         n.unsupported("ragged tensors with inner dimensions")
     return places, flat, extents
-
-
-@converts("SparseCross")
-def cross(n: Node, *columns: Instruction) -> Any:
-    if n.int("N", 0) or not n.flag("hashed_output"):
-        n.unsupported("crosses of sparse or ragged columns, or without hashing")
-    wide = [c if c.shape.dtype is dt.string else n.convert(c, dt.int64) for c in columns]
-    return n.items(n.add("tf_cross", *wide, buckets=n.int("num_buckets", 0), key=n.int("hash_key")))

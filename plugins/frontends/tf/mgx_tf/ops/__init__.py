@@ -7,6 +7,7 @@ from mgx_core import OpSet
 from . import (
     audio,
     boxes,
+    crosses,
     csv_decoding,
     ctc,
     example,
@@ -38,7 +39,7 @@ from . import (
 __all__ = ["OPS"]
 
 OPS: OpSet = OpSet.in_module(
-    audio, boxes, csv_decoding, ctc, example, feature_lists, fingerprint, image, matrix, murmur_hash, projective_transform,
-    ragged, raw_bytes, regex, resampling, segment, siphash, sparse, sparse_arithmetic, sparse_sets, special, string_format,
-    string_split, table, text, unicode, unicode_scripts, window,
+    audio, boxes, crosses, csv_decoding, ctc, example, feature_lists, fingerprint, image, matrix, murmur_hash,
+    projective_transform, ragged, raw_bytes, regex, resampling, segment, siphash, sparse, sparse_arithmetic, sparse_sets,
+    special, string_format, string_split, table, text, unicode, unicode_scripts, window,
 )  # fmt: skip

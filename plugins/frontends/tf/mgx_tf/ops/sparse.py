@@ -14,14 +14,10 @@ from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
 from mgx_core.types.memory_limit import require_memory
-from mgx_core.types.strings import encoded
-
-from .fingerprint import fingerprint
 
 __all__: list[str] = []
 
 LARGEST = 1 << 62  # limit of the number of elements of a sparse tensor's extents
-WORD = (1 << 64) - 1
 
 
 def whole(*shapes: Shape) -> None:
@@ -124,50 +120,3 @@ class SparseFillEmpty(Operation):
         back = np.empty(len(order), np.int64)
         back[order] = np.arange(len(order))
         return found[order], np.concatenate([values, filler])[order], empty, back[: len(indices)]
-
-
-@op("tf_cross", exact=True)
-class Cross(Operation):
-    """A feature cross: hashes of all combinations of one element per column, row by row, as a sparse tensor.
-
-    columns: int64 or string [rows, k] -> int64 [entries, 2], int64 [entries], int64 [2].
-    buckets: number of hash buckets, 0 for all 63 bits; key: the initial fingerprint.  Source: TensorFlow SparseCross, hashed.
-    """
-
-    buckets: int
-    key: int
-
-    def infer(self, *columns: Shape) -> TupleShape:
-        if not columns or any(c.rank != 2 for c in columns):
-            raise ShapeError("columns [rows, k] are required")
-        count = fresh("crosses")
-        pairs = (Shape.of(dt.int64, d) for d in ((count, 2), (count,), (2,)))
-        return TupleShape(list(pairs))
-
-    def compute(self, *columns: Array) -> tuple[Array, ...]:
-        rows = len(columns[0])
-        if any(len(c) != rows for c in columns):
-            raise ShapeError(f"columns of equal length are required, got {[len(c) for c in columns]}")
-        each = prod(c.shape[1] for c in columns)
-        require_memory((rows, each, 2), 8)
-        made = np.empty((rows, each), np.int64)
-        limit = self.buckets or (1 << 63) - 1
-        for row in range(rows):
-            hashes = [self.key & WORD]
-            for column in columns:
-                own = [fingerprint(encoded(v)) if isinstance(v, str) else int(v) & WORD for v in column[row].tolist()]
-                hashes = [joined(a, b) for a in hashes for b in own]
-            made[row] = [h % limit for h in hashes]
-        places = np.stack(np.meshgrid(np.arange(rows), np.arange(each), indexing="ij"), -1).reshape(-1, 2)
-        return places, made.reshape(-1), np.array([rows, each], np.int64)
-
-
-def joined(first: int, second: int) -> int:
-    """Combines two fingerprints.  Source: TensorFlow FingerprintCat64."""
-    scale = 0xC6A4A7935BD1E995
-
-    def mixed(v: int) -> int:
-        return v ^ (v >> 47)
-
-    found = ((first ^ scale ^ (mixed(second * scale & WORD) * scale & WORD)) * scale) & WORD
-    return mixed(mixed(found) * scale & WORD)

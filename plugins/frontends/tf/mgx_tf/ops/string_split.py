@@ -16,6 +16,7 @@ from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
 from mgx_core.types.memory_limit import require_memory
+from mgx_core.types.strings import decoded, encoded
 
 from .text import strings
 
@@ -27,7 +28,7 @@ class StringSplit(Operation):
     """The parts of split strings, as a sparse tensor.
 
     x: string [n] -> indices int64 [parts, 2], values string [parts], extents int64 [2].  An empty delimiter splits at runs of
-    whitespace; `each`: at each of its characters (if it is empty, between all characters); most: maximum number of splits, -1 for
+    whitespace; `each`: at each of its characters (if it is empty, between all bytes); most: maximum number of splits, -1 for
     no limit.
     Errors: ShapeError unless x is a vector.  Source: TensorFlow StringSplitV2.
     """
@@ -54,10 +55,15 @@ class StringSplit(Operation):
 
     def _parts(self, word: str) -> list[str]:
         if self.each:
-            parts = re.split("|".join(map(re.escape, self.delimiter)), word) if self.delimiter else list(word)
+            parts = re.split("|".join(map(re.escape, self.delimiter)), word) if self.delimiter else _bytes(word)
         else:
             parts = word.split(self.delimiter or None, self.most)
         return [p for p in parts if p] if self.skip_empty else parts
+
+
+def _bytes(word: str) -> list[str]:
+    """Returns the bytes of a string, each as a string."""
+    return [decoded(bytes([b])) for b in encoded(word)]
 
 
 @op("tf_string_join", exact=True)

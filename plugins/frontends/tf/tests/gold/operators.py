@@ -199,6 +199,38 @@ case(
 )
 case("RaggedTensorToSparse_deep", lambda a, c, b: RAW.RaggedTensorToSparse(rt_nested_splits=[a, c], rt_dense_values=b),
      i([0, 2, 3]), i([0, 1, 4, 5]), f(5))  # fmt: skip
+CROSSED = [A[0], i([[0, 0], [1, 0], [1, 1]]), i([4, -2, 9]), s(b"x", b"yy", b""), A[2], i([3, 2]), i([[5], [6], [7]]), s(b"p", b"q", b"r", b"s", b"t", b"u").reshape(3, 2)]  # fmt: skip
+
+
+def columns(*xs: Any) -> dict[str, Any]:
+    """Two sparse columns, with three values each in rows 0, 0, 2 and 0, 1, 1, and two dense ones."""
+    return {"indices": xs[:2], "values": xs[2:4], "shapes": xs[4:6], "dense_inputs": xs[6:8]}
+
+
+for tag, more in (("", {}), ("_buckets", {"num_buckets": 100})):
+    case(f"SparseCross{tag}", lambda *xs, m=more: RAW.SparseCross(
+        **columns(*xs), hashed_output=True, hash_key=956888297470, out_type=tf.int64, internal_type=tf.int64, **{"num_buckets": 0, **m},
+    ), *CROSSED)  # fmt: skip
+case("SparseCross_words", lambda *xs: RAW.SparseCross(
+    **columns(*xs), hashed_output=False, num_buckets=0, hash_key=1, out_type=tf.string, internal_type=tf.int64,
+), *CROSSED)  # fmt: skip
+case(
+    "SparseCrossV2",
+    lambda *xs: RAW.SparseCrossV2(**columns(*xs[:8]), sep=xs[8]),
+    *CROSSED,
+    Fixed(np.array(b"--", object)),
+)
+case("SparseCrossHashed", lambda *xs: RAW.SparseCrossHashed(**columns(*xs), num_buckets=i(1000), strong_hash=False, salt=i([137, 173])),
+     *CROSSED)  # fmt: skip
+case("SparseCrossHashed_strong", lambda a, b, c, d: RAW.SparseCrossHashed(
+    indices=[a], values=[b], shapes=[c], dense_inputs=[d], num_buckets=i(1000), strong_hash=True, salt=i([137, 173]),
+), *CROSSED[1::2])  # fmt: skip
+for hashed in (False, True):
+    case(f"RaggedCross_{'hashed' if hashed else 'words'}", lambda a, b, c, d, e, f, g, k=hashed: RAW.RaggedCross(
+        ragged_values=[a, b], ragged_row_splits=[c, d], sparse_indices=[A[0]], sparse_values=[e], sparse_shape=[A[2]], dense_inputs=[f, g],
+        input_order="RDSRD", hashed_output=k, num_buckets=0, hash_key=7, out_values_type=tf.int64 if k else tf.string,
+        out_row_splits_type=tf.int64,
+    ), i([1, 2, 3]), s(b"a", b"b", b"c", b"d"), i([0, 1, 1, 3]), i([0, 2, 3, 4]), *CROSSED[2:3], *CROSSED[6:])  # fmt: skip
 for op in ("SparseSegmentSumWithNumSegments", "SparseSegmentMeanWithNumSegments", "SparseSegmentSqrtNWithNumSegments"):
     raw(op, f(5, 3), c([0, 4, 2], kind=np.int32), c([0, 2, 2], kind=np.int32), c(4, kind=np.int32))
 raw(
@@ -328,6 +360,7 @@ raw("DecodePaddedRaw", s(b"\x01\x02\x03\x04", b"\xff"), c(6, kind=np.int32), out
 case("DecodeCSV", lambda x: RAW.DecodeCSV(records=x, record_defaults=[np.float32([0.5]), i([7], kind=np.int32), s(b"")]),
      s(b"1.5,2,ab", b',3,"x, ""y"""', b"2.25,,"))  # fmt: skip
 raw("StringToHashBucket", s(b"a", b"hello", b"", b"a longer string than sixteen bytes"), num_buckets=1000)
+raw("StringSplit", s(b"a\xc3\xa9", b""), Fixed(np.array(b"", object)), tag="_bytes", skip_empty=False)
 raw("UnicodeDecodeWithOffsets", s(b"a\xc3\xa9", b"\xe2\x82\xac"), input_encoding="UTF-8")
 case("UnsortedSegmentJoin", lambda x, k: RAW.UnsortedSegmentJoin(inputs=x, segment_ids=k, num_segments=3, separator="-"),
      s(b"a", b"b", b"c"), c([0, 2, 0], kind=np.int32))  # fmt: skip
