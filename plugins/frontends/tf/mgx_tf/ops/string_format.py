@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Final
+
 import numpy as np
 
 from mgx_core import Shape
@@ -46,6 +48,13 @@ class SegmentJoin(Operation):
         return out
 
 
+# of characters in strings that are written as elements of a tensor
+ESCAPES: Final = {
+    **{code: f"\\{code:03o}" for code in (*range(32), 127)},
+    **str.maketrans({"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "'": "\\'", "\\": "\\\\"}),
+}
+
+
 @op("tf_string_format", exact=True)
 class StringFormat(Operation):
     """A template whose placeholders are replaced by tensors; long axes are abbreviated to their first and last `most` elements.
@@ -73,13 +82,15 @@ class StringFormat(Operation):
     def _text(self, x: Array, level: int) -> str:
         """Formats a tensor; level: its nesting depth in the outermost tensor, from 1, for indentation."""
         if not x.ndim:
-            value = x[()]
-            return f'"{value}"' if x.dtype == object else f"{value:.6g}" if x.dtype.kind == "f" else str(value)
+            value: Any = x[()]
+            if x.dtype == object:
+                return f'"{value.translate(ESCAPES)}"'
+            return f"{value:.6g}" if x.dtype.kind == "f" else str(int(value) if x.dtype.kind == "b" else value)
         gap = " " if x.ndim == 1 else "\n" * (x.ndim - 1) + " " * level
-        if not 0 <= self.most * 2 < len(x):
-            return "[" + gap.join(self._text(np.asarray(r), level + 1) for r in x) + "]"
-        first, last = (
-            [self._text(np.asarray(r), level + 1) for r in rows] for rows in (x[: self.most], x[len(x) - self.most :])
-        )
-        # TensorFlow writes a separator before the ellipsis even if no element precedes it
-        return "[" + gap.join(first) + gap + gap.join(["...", *last]) + "]"
+        whole = not 0 <= self.most * 2 < len(x)
+        rows = range(len(x)) if whole else [*range(self.most), *range(len(x) - self.most, len(x))]
+        texts = [self._text(x[k, ...], level + 1) for k in rows]
+        if not whole:
+            # TensorFlow writes a separator before the ellipsis even if no element precedes it
+            texts[: self.most] = [gap.join(texts[: self.most]) + gap + "..."]
+        return "[" + gap.join(texts) + "]"

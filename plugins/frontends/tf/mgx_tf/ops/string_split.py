@@ -56,8 +56,12 @@ class StringSplit(Operation):
     def _parts(self, word: str) -> list[str]:
         if self.each:
             parts = re.split("|".join(map(re.escape, self.delimiter)), word) if self.delimiter else _bytes(word)
+        elif self.delimiter:
+            parts = word.split(self.delimiter, self.most)
         else:
-            parts = word.split(self.delimiter or None, self.most)
+            parts = word.split(None, self.most) if self.most else [word]
+            if parts and len(parts) == self.most:  # TensorFlow appends what follows the last split, also if it is empty
+                parts.append("")
         return [p for p in parts if p] if self.skip_empty else parts
 
 

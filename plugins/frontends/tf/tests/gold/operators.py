@@ -360,6 +360,11 @@ raw("DecodePaddedRaw", s(b"\x01\x02\x03\x04", b"\xff"), c(6, kind=np.int32), out
 case("DecodeCSV", lambda x: RAW.DecodeCSV(records=x, record_defaults=[np.float32([0.5]), i([7], kind=np.int32), s(b"")]),
      s(b"1.5,2,ab", b',3,"x, ""y"""', b"2.25,,"))  # fmt: skip
 raw("StringToHashBucket", s(b"a", b"hello", b"", b"a longer string than sixteen bytes"), num_buckets=1000)
+WORDS = s(b" a  b c  ", b"a", b"", b"  ", b"a b", b" a b c d")
+for most in range(5):
+    raw("StringSplitV2", WORDS, Fixed(np.array(b"", object)), tag=f"_most_{most}", maxsplit=most)
+case("StringFormat_words", lambda a, b, c, d: RAW.StringFormat(inputs=[a, b, c, d], template="{} {} {} {}", placeholder="{}"),
+     s(b"a\"b\'", b"c\n\t\r", b"\xc3\xa9\\", b"\x01\x7f", b"\xff"), np.array(b"", object), np.array([[True], [False]]), f(2, 9))  # fmt: skip
 raw("StringSplit", s(b"a\xc3\xa9", b""), Fixed(np.array(b"", object)), tag="_bytes", skip_empty=False)
 raw("UnicodeDecodeWithOffsets", s(b"a\xc3\xa9", b"\xe2\x82\xac"), input_encoding="UTF-8")
 case("UnsortedSegmentJoin", lambda x, k: RAW.UnsortedSegmentJoin(inputs=x, segment_ids=k, num_segments=3, separator="-"),
