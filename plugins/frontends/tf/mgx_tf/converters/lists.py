@@ -196,10 +196,8 @@ def scatter_into(n: Node, listed: Value, x: Instruction, indices: Instruction) -
 def concatenated(n: Node, listed: Value, *rest: Value) -> Any:
     whole = _stacked(n, listed)
     count, size, *others = whole.shape.dims
-    made = n.reshape(whole, (count * size, *others))
-    if not isinstance(size, int):
-        n.unsupported("lengths of parts that are known only at run time")
-    return made, n.broadcast_to(n.literal(size, dt.int64), (count,))
+    lengths = n.broadcast_to(n.add("dimensions_of", whole, start=1, end=2), (count,))
+    return n.reshape(whole, (count * size, *others)), lengths
 
 
 @converts_values("TensorListSplit")
