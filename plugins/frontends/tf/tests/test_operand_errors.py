@@ -13,6 +13,7 @@ from mgx_core import ParameterError, Shape, ShapeError, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_tf.ops.audio import DecodeWav
 from mgx_tf.ops.crosses import Cross
+from mgx_tf.ops.encoding import EncodePng, EncodeWav
 from mgx_tf.ops.regex import pattern_of
 from mgx_tf.ops.segment import Segment
 from mgx_tf.ops.sparse_sets import SetOperation
@@ -39,6 +40,8 @@ def wav(kind: int, bits: int) -> bytes:
     ("op", "operands", "said"),
     [
         (Cross(buckets=0), [i(1), i(3)], "the number of rows and, for each column, vectors of values and of their rows are required"),
+        (EncodePng(), [f(4, 4, 3)], "images [.., height, width, channels] of uint8 or uint16 are required, got float32[4, 4, 3]"),
+        (EncodeWav(), [f(4), f()], "samples float32 [samples, channels] and a rate int32 [] are required, got float32[4], float32[]"),
         (SetOperation(how="sum", dense=(True, True)), [i(2, 2), i(2, 2)], "unknown set operation 'sum'"),
         (SetOperation(how="union", dense=(True, False)), [i(2, 2), i(2, 2)], "two tensors are required, dense or sparse"),
         (

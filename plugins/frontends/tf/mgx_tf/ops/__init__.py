@@ -10,6 +10,7 @@ from . import (
     crosses,
     csv_decoding,
     ctc,
+    encoding,
     example,
     feature_lists,
     fingerprint,
@@ -39,7 +40,7 @@ from . import (
 __all__ = ["OPS"]
 
 OPS: OpSet = OpSet.in_module(
-    audio, boxes, crosses, csv_decoding, ctc, example, feature_lists, fingerprint, image, matrix, murmur_hash,
+    audio, boxes, crosses, csv_decoding, ctc, encoding, example, feature_lists, fingerprint, image, matrix, murmur_hash,
     projective_transform, ragged, raw_bytes, regex, resampling, segment, siphash, sparse, sparse_arithmetic, sparse_sets,
     special, string_format, string_split, table, text, unicode, unicode_scripts, window,
 )  # fmt: skip

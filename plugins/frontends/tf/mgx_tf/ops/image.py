@@ -20,12 +20,11 @@ from mgx_core.types.strings import encoded
 
 from .corrupt_data import reading
 from .jpeg import extents, jpeg
-from .png_filters import unfiltered
+from .png_filters import SIGNATURE, unfiltered
 from .text import strings
 
 __all__: list[str] = []
 
-SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # permitted bit depths by PNG color type
 DEPTHS = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
 PLANES = {0: 1, 2: 3, 3: 1, 4: 2, 6: 4}  # samples per pixel by PNG color type

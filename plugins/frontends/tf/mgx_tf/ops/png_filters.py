@@ -8,7 +8,9 @@ from mgx_core.errors import ShapeError
 from mgx_core.types.argument import Array
 from mgx_core.types.memory_limit import require_memory
 
-__all__ = ["unfiltered"]
+__all__ = ["SIGNATURE", "unfiltered"]
+
+SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 TALL = 16  # minimum number of rows for which vectorizing over diagonals pays off
 

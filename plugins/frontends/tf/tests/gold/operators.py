@@ -355,6 +355,25 @@ raw(
 )
 
 # strings, bytes, audio
+for tag, x in (
+    ("", f(2, 3)),
+    ("_words", s(b"a", b"", b"\xff")),
+    ("_scalar", np.array(7, np.int64)),
+    ("_none", np.zeros((0, 2), bool)),
+):
+    raw("SerializeTensor", x, tag=tag)
+raw(
+    "EncodeWav",
+    np.float32([[0.5, -0.25], [1.5, -1.5], [0.99999, -1], [0.5 / 32768, -1.5 / 32768]]),
+    np.array(8000, np.int32),
+)
+for tag, dims, kind in (
+    ("", (2, 3, 4, 3), np.uint8),
+    ("_grey", (1, 5, 4, 1), np.uint16),
+    ("_alpha", (1, 1, 1, 2), np.uint8),
+):
+    case(f"EncodePng{tag}", lambda x: [tf.io.decode_png(tf.io.encode_png(x[0], compression=3), dtype=x.dtype), RAW.EncodePng(image=x)[:0]],
+         R.integers(0, np.iinfo(kind).max, dims).astype(kind))  # fmt: skip
 raw("DecodeRaw", s(b"\x01\x02\x03\x04", b"\xff\xfe\x00\x80"), out_type=tf.int16)
 raw("DecodePaddedRaw", s(b"\x01\x02\x03\x04", b"\xff"), c(6, kind=np.int32), out_type=tf.uint8)
 case("DecodeCSV", lambda x: RAW.DecodeCSV(records=x, record_defaults=[np.float32([0.5]), i([7], kind=np.int32), s(b"")]),
@@ -576,6 +595,9 @@ for method in ("lanczos3", "bicubic", "mitchellcubic", "gaussian", "bilinear"):
         lambda x, m=method: tf.image.resize(x, [6, 5], m, antialias=True),
         image(1, 13, 8, 2),
     )
+case("TensorListConcatV2_open", lambda x: list(RAW.TensorListConcatV2(
+    input_handle=RAW.TensorListFromTensor(tensor=x, element_shape=i(-1, 3)), element_dtype=tf.float32, element_shape=i(-1, 3), leading_dims=i(),
+)), image(2, 4, 3))  # fmt: skip
 raw(
     "CombinedNonMaxSuppression", f(1, 6, 1, 4), u(1, 6, 3), c(3, kind=np.int32), c(5, kind=np.int32), np.float32(0.4),
     np.float32(0.9), tag="_thresholds", clip_boxes=False,
