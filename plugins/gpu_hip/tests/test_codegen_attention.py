@@ -27,8 +27,9 @@ from mgx_core.types.shape import row_major
 from mgx_gpu_hip.codegen.attention import attention_microseconds
 from mgx_gpu_hip.codegen.attention_pattern import from_op
 from mgx_gpu_hip.codegen.extents import SymbolicInt
-from mgx_gpu_hip.codegen.source import KernelSource, Tensor
+from mgx_gpu_hip.codegen.source import DeviceTraits, KernelSource, Tensor
 from mgx_gpu_hip.compile.compilers import compiler_for
+from mgx_gpu_hip.compile.source import signature
 
 LIMITS = {"float16": 5e-3, "bfloat16": 4e-2, "float32": 2e-5}
 SIZES = {
@@ -185,6 +186,20 @@ def test_warpgroups_have_code(case: str) -> None:
     source = generate(Attention(), ins, outs, traits(32, 1)._replace(shared_most=232448))
     assert isinstance(source, KernelSource)
     assert compiler.compile(source.text, [], "sm_90")[:4] == b"\x7fELF"
+
+
+@pytest.mark.parametrize(("arch", "launches"), [("sm_90", 1), ("sm_80", 2)])
+def test_blocks_of_a_cluster_merge_their_sums(arch: str, launches: int) -> None:
+    ins = [tensor("float16", (1, 32, n, 64)) for n in (1, 1025, 1025)]
+    source = generate(Attention(), ins, [tensor("float16", (1, 32, 1, 64))], DeviceTraits(arch=arch))
+    assert isinstance(source, KernelSource) and len(source.launches) == launches
+    assert ("CLUSTER(8)" in source.text) == (launches == 1)
+    assert signature(source.text, source.launches[0].entry)[0].name == "p0"
+    try:
+        compiler = compiler_for(arch)
+    except DeviceError as why:
+        pytest.skip(str(why))
+    assert compiler.compile(source.text, [], arch)[:4] == b"\x7fELF"
 
 
 @pytest.mark.parametrize("why", ["architecture", "shared memory", "heads of 32", "keys by columns", "causal"])

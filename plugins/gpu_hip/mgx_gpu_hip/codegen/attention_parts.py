@@ -14,8 +14,8 @@ from .pointwise import one_launch
 from .source import NAME, KernelSource, storage_type, to_storage
 
 __all__ = [
-    "batch_setup", "copied_at_once", "copy_tile", "finish_kernel", "flops", "heads", "key_bound", "logit", "out_setup",
-    "result",
+    "batch_setup", "copied_at_once", "copy_tile", "finish_kernel", "flops", "heads", "key_bound", "logit", "merged",
+    "out_setup", "result",
 ]  # fmt: skip
 
 IN_FLIGHT: Final = 8  # elements that a thread loads before it stores the first, if vectors are not possible
@@ -97,6 +97,23 @@ def result(p: Pattern, value: str, total: str, place: str, column: str) -> str:
         return f"{place} = {to_storage(value, p.out.dtype)};"
     given = [value, f"channel + {column}" if p.rows else "0", place, *(f"p{n}" for n in p.rows)]
     return f"{NAME}_finished({', '.join(given)});"
+
+
+def merged(parts: str, count: int, apart: int, d: int) -> list[str]:
+    """Returns statements that merge the sums over separate keys: `value`, column `c` of the weighted sum, and `weight`.
+
+    parts: expression of the address of the first part: its weighted sum of `d` elements, its maximum logit `all`, and its sum of
+    weights; the next one is `apart` floats after it.
+    """
+    return [
+        "float all = (float)-m::inf(), weight = 0.f, value = 0.f;",
+        f"for (u32 i = 0; i < {count}u; ++i) all = m::max(all, {parts}[i * {apart}u + {d}u]);",
+        "const float base = all == (float)-m::inf() ? 0.f : all;",
+        f"for (u32 i = 0; i < {count}u; ++i) {{",
+        f"  const float w = m::exp({parts}[i * {apart}u + {d}u] - base);",
+        f"  weight += w * {parts}[i * {apart}u + {d + 1}u]; value += w * {parts}[i * {apart}u + c];",
+        "}",
+    ]
 
 
 def copied_at_once(p: Pattern, access: Access, *columns: int) -> int:

@@ -224,6 +224,4 @@ class CodedTiles:
 
 def _has_units(traits: DeviceTraits) -> bool:
     """Returns True for devices with ``mma.sync``, or its emulation."""
-    if traits.vendor == "nvidia":
-        return int("".join(c for c in traits.arch if c.isdigit()) or "0") >= 80
-    return traits.vendor == "host" and traits.wave == 32
+    return traits.capability >= 80 or (traits.vendor == "host" and traits.wave == 32)

@@ -18,7 +18,7 @@ __all__ = ["Recorder", "SymbolicInt", "arguments", "is_symbolic", "marked", "pla
 Terms: TypeAlias = "Mapping[tuple[str, ...], int]"  # a polynomial: coefficients by the sorted names of the factors
 
 _PLACE: Final = re.compile("«(\\d+)»(ull|ll|u)?")
-_KERNEL: Final = re.compile(r"^KERNEL\(([^)]*)\) ([^\s(]+)\(([^)]*)\) \{\n", re.M)
+_KERNEL: Final = re.compile(r"^(KERNEL\([^)]*\)(?: CLUSTER\(\d+\))?) ([^\s(]+)\(([^)]*)\) \{\n", re.M)
 # contexts that require compile-time constants: array sizes, template arguments
 _FIXED: Final = re.compile(
     r"^ *SHARED\(.*$|^ *\w+(?:<[^<>]*>)? (?:\w+(?:\[[^\]]*\])+(?: = \{\})?,? ?)+;$|\w<[^<>();]*>", re.M
@@ -182,7 +182,7 @@ class Recorder:
             parameters = [p for p in (head[3], *(f"{kind} {name}" for (kind, _), name in own.items())) if p]
             added[head[2]] = [(kind, self.values[number]) for kind, number in own]
             out.append(self.fixed(text[last : head.start()]))
-            out.append(f"KERNEL({self.fixed(head[1])}) {head[2]}({', '.join(parameters)}) {{\n{body}")
+            out.append(f"{self.fixed(head[1])} {head[2]}({', '.join(parameters)}) {{\n{body}")
             last = end
         out.append(self.fixed(text[last:]))
         return "".join(out), added

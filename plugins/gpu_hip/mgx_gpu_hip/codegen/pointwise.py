@@ -217,9 +217,15 @@ def braced(head: str, lines: Sequence[str]) -> list[str]:
 
 
 def kernel(
-    name: str, parameters: Sequence[str], lines: Sequence[str], threads: int, blocks: int = 0, ahead: Sequence[str] = ()
+    name: str,
+    parameters: Sequence[str],
+    lines: Sequence[str],
+    threads: int,
+    blocks: int = 0,
+    ahead: Sequence[str] = (),
+    cluster: int = 0,
 ) -> str:
-    """Returns the source of one kernel; `blocks`: minimum resident blocks per multiprocessor.
+    """Returns the source of one kernel; `blocks`: minimum resident blocks per multiprocessor; `cluster`: blocks of a cluster.
 
     The kernel may start before the previous one has ended, and lets the next one start early if that is generated too (`Chained`,
     which `finish` appends to each launch's arguments).  ahead: statements that run before the previous kernel has ended; they
@@ -227,7 +233,8 @@ def kernel(
     """
     body = "".join(f"  {line}\n" for line in (*ahead, "grid_wait();", "if (chained) grid_done();", *lines))
     head = ", ".join([*parameters, "u32 chained"])
-    return f"KERNEL({threads}{f', {blocks}' if blocks else ''}) {name}({head}) {{\n{body}}}\n"
+    limits = f"KERNEL({threads}{f', {blocks}' if blocks else ''})" + (f" CLUSTER({cluster})" if cluster else "")
+    return f"{limits} {name}({head}) {{\n{body}}}\n"
 
 
 def one_launch(
@@ -241,6 +248,7 @@ def one_launch(
     before: str = "",
     blocks: int = 0,
     ahead: Sequence[str] = (),
+    cluster: int = 0,
     shared: int = 0,
     items: int | None = None,
     flops: int = 0,
@@ -248,12 +256,12 @@ def one_launch(
 ) -> KernelSource:
     """Returns a kernel of these statements on all operands, in one launch; grid: blocks, in one dimension or three.
 
-    before: source in front of the kernel; blocks, ahead: as for `kernel`; shared: bytes of dynamic shared memory; items: a number
-    passed as the last parameter `n`; flops, moved: as for `finish`.
+    before: source in front of the kernel; blocks, ahead, cluster: as for `kernel`; shared: bytes of dynamic shared memory; items:
+    a number passed as the last parameter `n`; flops, moved: as for `finish`.
     """
     parameters, buffers = pointers(inputs, outputs)
     counted, numbers = ([], []) if items is None else (["u32 n"], [Number("u32", items)])
-    text = before + kernel(NAME, [*parameters, *counted], lines, threads, blocks, ahead)
+    text = before + kernel(NAME, [*parameters, *counted], lines, threads, blocks, ahead, cluster)
     sides = grid if isinstance(grid, tuple) else (grid, 1, 1)
     launch = KernelLaunch(NAME, sides, (threads, 1, 1), (*buffers, *numbers), shared)
     return finish(word, text, [launch], inputs, outputs, flops=flops, moved=moved)

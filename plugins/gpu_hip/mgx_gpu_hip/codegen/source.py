@@ -38,6 +38,17 @@ class DeviceTraits(NamedTuple):
     vendor: str = "nvidia"
     shared_most: int = 49152
 
+    @property
+    def capability(self) -> int:
+        """NVIDIA's compute capability times ten; 0 for other vendors."""
+        digits = "".join(c for c in self.arch if c.isdigit()) if self.vendor == "nvidia" else ""
+        return int(digits or 0)
+
+    @property
+    def clusters(self) -> bool:
+        """True if blocks can form clusters, which access each other's shared memory (``cluster.h``)."""
+        return self.capability >= 90
+
 
 class Tensor(NamedTuple):
     """A strided view of device memory.

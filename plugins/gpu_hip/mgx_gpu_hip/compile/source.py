@@ -19,9 +19,11 @@ MATRIX: Final = "matrix.h"
 NARROW: Final = "narrow.h"
 GROUP: Final = "group.h"
 CODED: Final = "coded.h"
+CLUSTERS: Final = "cluster.h"
 
-_KERNEL = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)\s*\(([^)]*)\)")
-_NAMED = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(\w+)")
+_CLUSTER = r"(?:CLUSTER\s*\(\d+\)\s*)?"
+_KERNEL = re.compile(rf"\bKERNEL\s*\([^)]*\)\s*{_CLUSTER}(\w+)\s*\(([^)]*)\)")
+_NAMED = re.compile(rf"\bKERNEL\s*\([^)]*\)\s*{_CLUSTER}(\w+)")
 # what depends on the wave's width among the parts that every kernel has
 _WAVE = re.compile(r"WAVE|wave_|lane|block_reduce")
 _INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
@@ -45,13 +47,21 @@ class Parameter(NamedTuple):
 
 @cache
 def prelude(
-    *, matrix: bool = True, narrow: bool = True, group: bool = True, coded: bool = True, emulated: bool = False
+    *,
+    matrix: bool = True,
+    narrow: bool = True,
+    group: bool = True,
+    coded: bool = True,
+    clusters: bool = True,
+    emulated: bool = False,
 ) -> str:
     """Returns the prelude as one source with its includes resolved.
 
-    narrow, coded: matrix-unit operations on int8/fp8 and on 4-bit codes; group: those of four waves together (wgmma).
+    narrow, coded: matrix-unit operations on int8/fp8 and on 4-bit codes; group: those of four waves together (wgmma); clusters:
+    shared memory of other blocks.
     """
     wanted = {MATRIX: matrix or narrow or group or coded, NARROW: narrow or group, GROUP: group, CODED: coded}
+    wanted[CLUSTERS] = clusters
     parts = [*PARTS, *(name for name, needed in wanted.items() if needed)]
 
     def include(found: re.Match[str]) -> str:
@@ -80,6 +90,7 @@ def _used(text: str) -> dict[str, bool]:
         "narrow": "nfrag" in text,
         "group": "group_mma" in text,
         "coded": "coded::" in text,
+        "clusters": "cluster_" in text,
     }
 
 
@@ -105,7 +116,7 @@ def kernels(text: str) -> list[str]:
 
 def max_threads(text: str, name: str) -> int | None:
     """Returns the maximum number of threads per block a kernel is compiled for; None if its source has no literal for it."""
-    found = re.search(rf"\bKERNEL\s*\(\s*(\d+)\s*(?:,[^)]*)?\)\s*{name}\b", text)
+    found = re.search(rf"\bKERNEL\s*\(\s*(\d+)\s*(?:,[^)]*)?\)\s*{_CLUSTER}{name}\b", text)
     return int(found.group(1)) if found else None
 
 

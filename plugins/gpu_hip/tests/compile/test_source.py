@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from mgx_gpu_hip.compile.source import PARTS, PRELUDE, any_wave, complete, kernels, prelude, signature
+from mgx_gpu_hip.compile.source import PARTS, PRELUDE, any_wave, complete, kernels, max_threads, prelude, signature
 
 TEXT = """
 DEV float twice(float x) { return x * 2; }
@@ -14,11 +14,13 @@ KERNEL(256) first(const float* RESTRICT x, half_t *y, u32 n, i64 step, double ep
 KERNEL(128, 2)
 second(
   u8* out) { }
+KERNEL(64) CLUSTER(8) third(u8* out) { }
 """
 
 
 def test_kernels_and_their_parameters():
-    assert kernels(TEXT) == ["first", "second"]
+    assert kernels(TEXT) == ["first", "second", "third"]
+    assert max_threads(TEXT, "third") == 64
     first = signature(TEXT, "first")
     assert [p.name for p in first] == ["x", "y", "n", "step", "eps", "flag"]
     assert "".join(p.code for p in first) == "PPIqd?"
@@ -28,8 +30,8 @@ def test_kernels_and_their_parameters():
 
 
 def test_unknown_kernels_and_types_are_refused():
-    with pytest.raises(KeyError, match="third"):
-        signature(TEXT, "third")
+    with pytest.raises(KeyError, match="fourth"):
+        signature(TEXT, "fourth")
     with pytest.raises(ValueError, match=r"got 'vec<float, 4> v'|got 'vec<float'"):
         signature("KERNEL(64) k(vec<float, 4> v) {}", "k")
 

@@ -1,0 +1,15 @@
+// Clusters: blocks that run together and write to each other's shared memory (NVIDIA from Hopper on).
+//   KERNEL(256) CLUSTER(8) name(...)    clusters of 8 blocks that are adjacent along x
+//   cluster_arrive(), cluster_wait()    the halves of a barrier of all threads of a cluster; before the first, blocks may not have
+//                                       started, and their shared memory must not be accessed
+//   cluster_store(p, rank, v)           stores v in the shared memory of block `rank`, at the address that p has in this block
+#pragma once
+#if GPU_CUDA && __CUDA_ARCH__ >= 900
+#define CLUSTER(n) __cluster_dims__(n, 1, 1)
+DEV void cluster_arrive() { asm volatile("barrier.cluster.arrive.release;" ::: "memory"); }
+DEV void cluster_wait() { asm volatile("barrier.cluster.wait.acquire;" ::: "memory"); }
+DEV void cluster_store(float* p, u32 rank, float v) {
+  asm volatile("{.reg .b32 at;\nmapa.shared::cluster.u32 at, %0, %1;\nst.shared::cluster.f32 [at], %2;\n}"
+               ::"r"((u32)__cvta_generic_to_shared(p)), "r"(rank), "f"(v) : "memory");
+}
+#endif
