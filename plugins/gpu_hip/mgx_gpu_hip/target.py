@@ -27,6 +27,7 @@ from mgx_core.targets.tuning import KernelTuning
 from .attention_rules import HEADS, LARGE_HEADS, SCORES, WIDE_SUMS
 from .context import GpuContext
 from .emitter import GpuEmitter
+from .join_caches import JoinCaches
 from .join_concats import JoinConcats
 from .join_images import JoinImages
 from .join_launches import JoinLaunches
@@ -74,7 +75,7 @@ class GpuTarget(Target):
         if stage == "legalize":
             _choose_device(context, options)
         if stage == "fuse" and options.optimize:
-            return JoinImages(), JoinRows(), JoinConcats(), JoinLaunches()
+            return JoinImages(), JoinRows(), JoinCaches(), JoinConcats(), JoinLaunches()
         if stage != "legalize":
             return ()
 

@@ -6,6 +6,7 @@ from mgx_core import Kernels
 
 from . import (
     attention,
+    cached_attention,
     coded_products,
     concats,
     convolutions,
@@ -30,6 +31,7 @@ PLANS: Kernels = (
     views.PLANS
     + gemv.PLANS
     + fused_gemv.PLANS
+    + cached_attention.PLANS
     + horizontal_fusion.PLANS
     + products.PLANS
     + few_channels.PLANS

@@ -1,0 +1,151 @@
+"""Attention of a new token with its rotation and the copies of its caches in one step, on the emulated device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from built_program import BuiltProgram
+
+from mgx_core.errors import DeviceError
+from mgx_gpu_hip.codegen.source import KernelSource
+from mgx_gpu_hip.compile.compilers import compiler_for
+from mgx_gpu_hip.target import GpuTarget
+
+Array = Any
+BOTH = pytest.mark.parametrize(
+    "device", [0, 1, pytest.param(None, marks=pytest.mark.gpu)], ids=["wave64", "wave32", "gpu"]
+)
+
+
+class Decoder(BuiltProgram):
+    """The attention of one layer for one new token, and the results of numpy."""
+
+    def __init__(
+        self, batch: int, heads: int, sharing: int, known: int, d: int = 64, *, kind: str = "float16", turned: bool = True,
+        masked: bool = False, computed: bool = False,
+    ) -> None:  # fmt: skip
+        super().__init__(seed=5)
+        self.kind = kind
+        (q, qs) = self.argument(batch, heads * sharing, 1, d, kind=kind)
+        (k, ks), (v, vs) = (self.argument(batch, heads, 1, d, kind=kind) for _ in range(2))
+        (keys, old_keys), (values, old_values) = (self.argument(batch, heads, known, d, kind=kind) for _ in range(2))
+        if computed:
+            keys, values = self.add("relu", keys), self.add("relu", values)
+            old_keys, old_values = np.maximum(old_keys, 0), np.maximum(old_values, 0)
+        if turned:
+            angles = self.rng.standard_normal((batch, 1, d // 2)).astype("float32")
+            cos, sin = np.cos(angles).astype(kind), np.sin(angles).astype(kind)
+            given = self.main.add_literal(cos), self.main.add_literal(sin)
+            q, k = (self.add("rotary_embedding", x, *given) for x in (q, k))
+            qs, ks = (self.turn(x, cos, sin).astype(kind) for x in (qs, ks))
+        self.keys, self.values = self.add("concat", keys, k, axis=2), self.add("concat", values, v, axis=2)
+        wide = [batch, heads, sharing, known + 1]
+        given_keys, given_values = (
+            self.add("multibroadcast", self.add("unsqueeze", x, axes=[2]), out_lens=[*wide, d])
+            for x in (self.keys, self.values)
+        )
+        grouped = self.add("reshape", q, dims=[batch, heads, sharing, 1, d])
+        scores = self.add("dot", grouped, self.add("transpose", given_keys, permutation=[0, 1, 2, 4, 3]))
+        lens = [*wide[:3], 1, known + 1]
+        factor = self.main.add_literal(np.asarray(0.125, kind))
+        scores = self.add("mul", scores, self.add("multibroadcast", factor, out_lens=lens))
+        bias = np.zeros(known + 1, kind)
+        if masked:
+            bias[::3] = -np.inf
+            term, _ = self.argument(known + 1, kind=kind)
+            self.feed[f"x{len(self.feed) - 1}"] = bias
+            scores = self.add("add", scores, self.add("multibroadcast", term, out_lens=lens))
+        weights = self.add("softmax", scores, axis=4)
+        self.out = self.add("reshape", self.add("dot", weights, given_values), dims=[batch, heads * sharing, 1, d])
+        new_keys, new_values = np.concatenate([old_keys, ks], 2), np.concatenate([old_values, vs], 2)
+        logits = (
+            np.einsum("bhgd,bhtd->bhgt", qs.reshape(batch, heads, sharing, d), new_keys, dtype="float32") / 8 + bias
+        )
+        power = np.exp(logits - logits.max(-1, keepdims=True))
+        power /= power.sum(-1, keepdims=True)
+        out = np.einsum("bhgt,bhtd->bhgd", power, new_values.astype("float32"))
+        self.wanted = out.reshape(batch, heads * sharing, 1, d), new_keys, new_values
+
+    @staticmethod
+    def turn(x: Array, cos: Array, sin: Array) -> Array:
+        a, b = np.split(x.astype(np.float32), 2, -1)
+        c, s = (v[:, None].astype(np.float32) for v in (cos, sin))
+        return np.concatenate([a * c - b * s, b * c + a * s], -1)
+
+    def compile(self, on: GpuTarget, *outputs: Any, **options: Any) -> list[KernelSource]:
+        """Compiles the program, and returns the sources of its steps."""
+        self.main.add_return(list(outputs or (self.out, self.keys, self.values)))
+        self.program.compile(on, validate=True, **options)
+        (instance,) = self.program.executable.instances()
+        return [s.source for s in instance.runner.schedule.steps]
+
+    def steps(self, device: int | None, *outputs: Any, **options: Any) -> list[str]:
+        """Compiles and runs the program, compares its results, and returns the names of the steps."""
+        target = GpuTarget() if device is None else GpuTarget("host", device)
+        sources = self.compile(target, *outputs, **options)
+        got = [r.to_numpy() for r in self.program.run(self.feed)]
+        atol = {"float16": 4e-3, "float32": 2e-5}[self.kind]
+        for result, wanted in zip(got, self.wanted, strict=False):
+            np.testing.assert_allclose(result, wanted, atol=atol, rtol=atol)
+        return [s.name.rpartition("_")[0] for s in sources]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("batch", "heads", "sharing", "known"),
+    [(1, 4, 8, 33), (1, 2, 1, 700), (2, 3, 6, 130), (1, 1, 7, 1), (3, 2, 2, 64)],
+    ids=["grouped", "split", "batch", "one known", "even"],
+)
+def test_a_token_takes_one_step(batch: int, heads: int, sharing: int, known: int, device: int | None) -> None:
+    assert Decoder(batch, heads, sharing, known).steps(device) == ["cached_attention"]
+
+
+@BOTH
+@pytest.mark.parametrize("case", ["not turned", "masked", "wide", "float32", "no reuse"])
+def test_other_forms(case: str, device: int | None) -> None:
+    made = Decoder(
+        2, 2, 2, 90, 128 if case == "wide" else 64, kind="float32" if case == "float32" else "float16",
+        turned=case != "not turned", masked=case == "masked",
+    )  # fmt: skip
+    assert made.steps(device, memory_reuse=case != "no reuse") == ["cached_attention"]
+
+
+@BOTH
+def test_caches_that_another_step_computes(device: int | None) -> None:
+    assert Decoder(1, 2, 4, 300, computed=True).steps(device)[-1] == "cached_attention"
+
+
+@BOTH
+def test_a_cache_that_is_not_a_result(device: int | None) -> None:
+    made = Decoder(1, 2, 4, 40)
+    assert "cached_attention" not in made.steps(device, made.out, made.keys)
+
+
+@BOTH
+def test_a_rotated_key_that_is_a_result(device: int | None) -> None:
+    made = Decoder(1, 2, 4, 40)
+    assert "cached_attention" not in made.steps(device, made.out, made.keys, made.values, made.keys.inputs[1])
+
+
+@BOTH
+def test_members_run_separately_if_the_kernel_declines(device: int | None) -> None:
+    steps = Decoder(1, 2, 4, 40, d=48).steps(device)
+    assert len(steps) > 1 and "cached_attention" not in steps
+
+
+def test_blocks_that_share_many_keys_form_clusters() -> None:
+    try:
+        compiler_for("sm_90")
+    except DeviceError as why:
+        pytest.skip(str(why))
+    (source,) = Decoder(1, 4, 8, 1024).compile(GpuTarget(), target="sm_90")
+    (launch,) = source.launches
+    assert launch.grid == (8, 16, 1) and "CLUSTER(8)" in source.text
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("known", [1024, 5000])
+def test_clusters(known: int) -> None:
+    assert Decoder(2, 4, 8, known).steps(None) == ["cached_attention"]
