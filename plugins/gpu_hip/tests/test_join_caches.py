@@ -135,14 +135,18 @@ def test_members_run_separately_if_the_kernel_declines(device: int | None) -> No
     assert len(steps) > 1 and "cached_attention" not in steps
 
 
-def test_blocks_that_share_many_keys_form_clusters() -> None:
+@pytest.mark.parametrize(
+    ("arch", "grids"),
+    [("sm_90", [(8, 16, 1)]), ("sm_80", [(8, 16, 1), (32, 1, 1)]), ("gfx90a", [(8, 16, 1), (32, 1, 1)])],
+)
+def test_blocks_that_share_many_keys_form_clusters(arch: str, grids: list[tuple[int, int, int]]) -> None:
     try:
-        compiler_for("sm_90")
+        compiler_for(arch)
     except DeviceError as why:
         pytest.skip(str(why))
-    (source,) = Decoder(1, 4, 8, 1024).compile(GpuTarget(), target="sm_90")
-    (launch,) = source.launches
-    assert launch.grid == (8, 16, 1) and "CLUSTER(8)" in source.text
+    (source,) = Decoder(1, 4, 8, 1024).compile(GpuTarget(), target=arch)
+    assert [la.grid for la in source.launches] == grids
+    assert ("CLUSTER(8)" in source.text) == (len(grids) == 1)
 
 
 @pytest.mark.gpu
