@@ -103,10 +103,10 @@ def test_a_token_takes_one_step(batch: int, heads: int, sharing: int, known: int
 
 
 @BOTH
-@pytest.mark.parametrize("case", ["not turned", "masked", "wide", "float32", "no reuse"])
+@pytest.mark.parametrize("case", ["not turned", "masked", "wide", "widest", "float32", "no reuse"])
 def test_other_forms(case: str, device: int | None) -> None:
     made = Decoder(
-        2, 2, 2, 90, 128 if case == "wide" else 64, kind="float32" if case == "float32" else "float16",
+        2, 2, 4 if case == "widest" else 2, 90, {"wide": 128, "widest": 256}.get(case, 64), kind="float32" if case == "float32" else "float16",
         turned=case != "not turned", masked=case == "masked",
     )  # fmt: skip
     assert made.steps(device, memory_reuse=case != "no reuse") == ["cached_attention"]
@@ -147,6 +147,15 @@ def test_blocks_that_share_many_keys_form_clusters(arch: str, grids: list[tuple[
     (source,) = Decoder(1, 4, 8, 1024).compile(GpuTarget(), target=arch)
     assert [la.grid for la in source.launches] == grids
     assert ("CLUSTER(8)" in source.text) == (len(grids) == 1)
+
+
+def test_sums_of_wide_heads_fit_into_shared_memory() -> None:
+    try:
+        compiler_for("sm_90")
+    except DeviceError as why:
+        pytest.skip(str(why))
+    (source,) = Decoder(16, 4, 4, 1024, 256).compile(GpuTarget(), target="sm_90")
+    assert source.launches[0].grid == (8, 128, 1)
 
 
 @pytest.mark.gpu

@@ -84,10 +84,12 @@ def cached_attention(
     given = (p.k.index, p.v.index, token.key, token.value, *turned, *(token.key_angles or ()))
     if any((x := xs[n]) is None or not x.shape.standard() or x.align < 16 for n in given):
         return No("an operand is not row-major and aligned to vectors")
+    angles = [xs[n] for n in (*(token.query_angles or ()), *(token.key_angles or ()))]
     half, step = p.d // 2, 16 // p.dtype.size
-    for angles in (token.query_angles, token.key_angles):
-        if angles is not None and any((x := xs[n]) is None or x.lens[1:] != (1, half) or half % step for n in angles):
-            return No("the rotation does not turn both halves of a head, by whole vectors")
+    if any(x is None or x.lens[0] not in (1, known.lens[0]) or x.lens[1:] != (1, half) for x in angles):
+        return No("the rotation does not turn both halves of every head of a batch by the same angles")
+    if angles and half % step:
+        return No("half of a head is not a whole number of vectors")
     return _Writer(p, token, xs, ys, traits, _split(p, sharing, known.lens[2], traits)).source()
 
 
@@ -110,9 +112,11 @@ def _sharing(p: Pattern) -> int | No:
 def _split(p: Pattern, sharing: int, known: int, traits: DeviceTraits) -> _Split:
     """Returns the distribution over blocks: enough to keep the device busy, with as many queries per block as that allows."""
     heads, teams = prod(p.batch) // sharing, THREADS * 16 // (p.d * p.dtype.size)
-    choices = [n for n in range(MAX_ROWS, 0, -1) if sharing % n == 0]
     most = ceil_div(known, TOGETHER * teams)
     cluster = traits.clusters and known >= CLUSTER * teams
+    parts = THREADS // traits.wave + (CLUSTER if cluster else 0)  # of a query, in shared memory
+    fitting = max(1, traits.shared_bytes // (4 * parts * (p.d + 2)))
+    choices = [n for n in range(MAX_ROWS, 0, -1) if sharing % n == 0 and n <= fitting]
     for rows in choices:
         blocks = heads * (sharing // rows)
         if blocks * min(most, CLUSTER) * 4 >= 3 * traits.sm_count:
@@ -285,10 +289,10 @@ class _Writer:
         lines = [f"{self.vectors} {name} = {load}({source} + lane * {self.step}u);"]
         if angles is None:
             return lines
-        key, cosines = self.xs[self.token.key], self.xs[angles[0]]
-        assert key is not None and cosines is not None
+        cache, cosines = self.xs[self.p.k.index], self.xs[angles[0]]
+        assert cache is not None and cosines is not None
         apart = 0 if cosines.lens[0] == 1 else cosines.lens[-1]
-        place = f"(u64)(head / {key.lens[1]}u) * {apart}u + lane % {self.lanes // 2}u * {self.step}u"
+        place = f"(u64)(head / {cache.lens[1]}u) * {apart}u + lane % {self.lanes // 2}u * {self.step}u"
         own, other, c, z = (to_compute(f"{part}.v[i]", of) for part in (name, "other_half", "cosines", "sines"))
         return [
             *lines,
