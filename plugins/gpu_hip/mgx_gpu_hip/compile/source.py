@@ -60,8 +60,13 @@ def prelude(
     narrow, coded: matrix-unit operations on int8/fp8 and on 4-bit codes; group: those of four waves together (wgmma); clusters:
     shared memory of other blocks.
     """
-    wanted = {MATRIX: matrix or narrow or group or coded, NARROW: narrow or group, GROUP: group, CODED: coded}
-    wanted[CLUSTERS] = clusters
+    wanted = {
+        MATRIX: matrix or narrow or group or coded,
+        NARROW: narrow or group,
+        GROUP: group,
+        CODED: coded,
+        CLUSTERS: clusters,
+    }
     parts = [*PARTS, *(name for name, needed in wanted.items() if needed)]
 
     def include(found: re.Match[str]) -> str:
