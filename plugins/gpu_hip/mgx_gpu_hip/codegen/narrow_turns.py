@@ -54,21 +54,24 @@ def consume(p: Product, t: Tile, tiles: int, down: int, mine: str, corner: list[
     It multiplies `down` times 64 rows of a tile, from its row `mine` on; corner: statements that declare the first row and column
     of `tile`; finish: those that finish the sums.
     """
-    steps, taken = ceil_div(p.depth, t.depth), t.alternates
+    steps = ceil_div(p.depth, t.depth)
     across = t.columns // 16
-    ahead = steps if taken else 0  # steps of the other warpgroup's tile
+    ahead = steps if t.alternates else 0  # steps of the other warpgroup's tile
     skip = [f"slot += {ahead % t.stages}u, phase ^= {ahead // t.stages % 2}u;"]
     skip.append(f"if (slot >= {t.stages}u) slot -= {t.stages}u, phase ^= 1;")
-    start, stride = ("blockIdx.x + turn * gridDim.x", "2 * gridDim.x") if taken else ("blockIdx.x", "gridDim.x")
+    start, stride = ("blockIdx.x + turn * gridDim.x", "2 * gridDim.x") if t.alternates else ("blockIdx.x", "gridDim.x")
     return [
         f"group_registers<{ROLE_REGISTERS[t.consumers][1]}, true>();",
         f"const u32 turn = wave / {GROUP_WAVES}u - 1;",
         "u32 slot = 0, phase = 0;",
-        *([f"if (turn) {{ {' '.join(skip)} }}", "u32 round = turn ^ 1;"] if taken else []),
+        *([f"if (turn) {{ {' '.join(skip)} }}", "u32 round = turn ^ 1;"] if t.alternates else []),
         f"for (u32 tile = {start}; tile < {tiles}u; tile += {stride}) {{",
-        *(f"  {line}" for line in (*corner, *(["ring_wait(turns + turn, round);", "round ^= 1;"] if taken else []))),
+        *(
+            f"  {line}"
+            for line in (*corner, *(["ring_wait(turns + turn, round);", "round ^= 1;"] if t.alternates else []))
+        ),
         *(f"  {line}" for line in _multiply(p, t, steps, down, across, mine)),
-        *([f"  {line}" for line in skip] if taken else []),
+        *([f"  {line}" for line in skip] if t.alternates else []),
         *(f"  {line}" for line in finish),
         "}",
     ]
