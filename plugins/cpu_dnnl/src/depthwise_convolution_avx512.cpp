@@ -35,6 +35,7 @@ struct DepthwiseJob {
 };
 
 constexpr int max_columns = 14;            // columns of a tile of one row
+constexpr int few_columns = 6;             // rows that exceed the largest tile are divided into wider ones
 constexpr int registers = 32;
 
 // Columns of a tile of R rows: registers hold its accumulators, R rows of K weights and one input.
@@ -55,12 +56,13 @@ template <class T> struct Tile {
     int64_t added_row, added_column;
     int64_t x_row, x_column;        // strides between window rows and between columns
     int64_t begin, end, down;       // window rows inside the image; rows of a window
-    T *y;
-    float *sums;                    // stored to instead of y before an epilogue; null without one
-    int64_t y_row, y_column;        // strides of what is stored
+    float *y;                       // results, or sums before an epilogue or before they are narrowed
+    int64_t y_row, y_column;        // its strides
+    bool distant;                   // y are results, which are not in the L1 cache
     const int64_t *at;              // offsets of the tile's input columns, used unless all are inside the image
     const __mmask16 *counted;       // their valid lanes
-    __mmask16 lanes;                // valid lanes of the results
+    __mmask16 lanes;                // valid lanes of the initial values
+    __mmask16 stored;               // lanes that are stored
     float low, high;
 };
 
@@ -72,6 +74,10 @@ template <bool inside, class T> [[gnu::always_inline]] inline Floats input(const
     opaque(at);
     return one;
 }
+
+// Returns the first tap whose product with input column q belongs to one of P results, S input columns apart; each S-th tap after
+// it is another, up to q.
+template <int S, int P> constexpr int first_tap(int q) { return q < S * P ? q % S : q - S * (P - 1); }
 
 // Multiplies a row of inputs by the weights of result rows `first` to `last` and adds the products to their sums.
 template <int K, int S, int R, int P, bool inside, int first, int last, class T>
@@ -87,11 +93,10 @@ template <int K, int S, int R, int P, bool inside, int first, int last, class T>
     for (int q = 0; q < S * (P - 1) + K; ++q) {
         const Floats one = input<inside>(tile, x, at, q);
         MGX_UNROLLED
-        for (int j = 0; j < K; ++j)
-            if (q >= j && (q - j) % S == 0 && (q - j) / S < P)
-                MGX_UNROLLED
-                for (int r = first; r <= last; ++r)
-                    add_product(sums[r][(q - j) / S], one, w[r][j]);
+        for (int j = first_tap<S, P>(q); j < K && j <= q; j += S)
+            MGX_UNROLLED
+            for (int r = first; r <= last; ++r)
+                add_product(sums[r][(q - j) / S], one, w[r][j]);
     }
 }
 
@@ -130,8 +135,8 @@ template <int K, int S, int P, bool inside, int G, int B, class T>
         for (int u = 0; u < four; ++u) {
             const Floats one = broadcast_in_lanes(inputs, u);
             MGX_UNROLLED
-            for (int j = 0; j < K; ++j)
-                if (q >= j && (q - j) % S == 0 && (q - j) / S < P) add_product(sums[0][(q - j) / S], one, w[j][u]);
+            for (int j = first_tap<S, P>(q); j < K && j <= q; j += S)
+                add_product(sums[0][(q - j) / S], one, w[j][u]);
         }
     }
 }
@@ -161,18 +166,12 @@ template <class T, int K, int S, int R, int G, int P, bool inside> void sum_tile
         MGX_UNROLLED
         for (int p = 0; p < P; ++p)
             sums[r][p] = begin;
-    if (!tile.sums) { // prefetch the result's cache lines: otherwise stores stall on misses
-        MGX_UNROLLED
+    if (tile.distant) // otherwise stores stall on misses
         for (int r = 0; r < R; ++r) {
-            const T *y = tile.y + r * tile.y_row;
-            MGX_UNROLLED
-            for (int p = 0; p < P; ++p) {
+            const float *y = tile.y + r * tile.y_row;
+            for (int p = 0; p < P; ++p, y += tile.y_column)
                 __builtin_prefetch(y, 1, 3);
-                y += tile.y_column;
-                opaque(y);
-            }
         }
-    }
     if (tile.added) add_image<inside>(tile, sums);
     const T *x = tile.x;
     const float *weights = tile.weights;
@@ -194,33 +193,26 @@ template <class T, int K, int S, int R, int G, int P, bool inside> void sum_tile
         }
     }
     const Floats low = all(tile.low), high = all(tile.high);
-    const auto store_all = [&](auto *to) __attribute__((always_inline)) {
+    MGX_UNROLLED
+    for (int r = 0; r < R; ++r) {
+        float *y = tile.y + r * tile.y_row;
         MGX_UNROLLED
-        for (int r = 0; r < R; ++r) {
-            auto *y = to + r * tile.y_row;
-            MGX_UNROLLED
-            for (int p = 0; p < P; ++p) {
-                const Floats sum = smaller(high, larger(low, sums[r][p]));
-                if (inside || tile.lanes == 0xffff)
-                    store(y, sum);
-                else
-                    store_lanes(y, sum, tile.lanes);
-                y += tile.y_column;
-                opaque(y);
-            }
+        for (int p = 0; p < P; ++p) {
+            const Floats sum = smaller(high, larger(low, sums[r][p]));
+            if constexpr (inside)
+                store(y, sum);
+            else
+                store_lanes(y, sum, tile.stored);
+            y += tile.y_column;
+            opaque(y);
         }
-    };
-    if constexpr (std::is_same_v<T, float>)
-        store_all(tile.y); // may be the sums
-    else if (tile.sums)
-        store_all(tile.sums);
-    else
-        store_all(tile.y);
+    }
 }
 
 template <class T> using SumTile = void (*)(const Tile<T> &);
 
-// Functions for tiles of 1 to `max_columns` columns, each with and without padding in its inputs.
+// Functions for tiles of 1 to `max_columns` columns, each with and without padding in its inputs.  Tiles of few columns are
+// most of a narrow image, which has padding; the others are computed as if they had.
 template <class T> struct Tiles {
     int64_t max_columns;
     const SumTile<T> *tiles;
@@ -228,7 +220,7 @@ template <class T> struct Tiles {
 
 template <class T, int K, int S, int R, int G, int... P>
 constexpr std::array<SumTile<T>, sizeof...(P)> table_of(std::integer_sequence<int, P...>) {
-    return {sum_tile<T, K, S, R, G, P / 2 + 1, P % 2>...};
+    return {sum_tile<T, K, S, R, G, P / 2 + 1, (P % 2 && P / 2 + 1 > few_columns)>...};
 }
 
 template <class T, int K, int S, int R, int G = 1> Tiles<T> tiles_of() {
@@ -275,13 +267,14 @@ struct Context {
     Floats *sums;                   // of a tile, before the epilogue
 };
 
-// Applies the epilogue's links to sums in memory and stores the results.
+// Applies the epilogue's links, if any, to sums in memory and stores the results.
 template <class T> void apply_epilogue(const Context &context, Floats *sums, T *y, int64_t count, Place place) {
     const DepthwiseJob &job = context.job;
     const int64_t valid = std::min(lanes, job.channels - place.channel);
     for (int64_t n = 0; n < job.links; ++n) {
         const Link &link = context.links[n];
-        apply<max_columns, max_columns>(link, sums, operand_of<T>(link, context.buffers, place), {1, count, valid});
+        const int size = static_cast<int>(count);
+        apply(link, Results {sums, size, size}, operand_of<T>(link, context.buffers, place), {1, count, valid});
     }
     for (int64_t p = 0; p < count; ++p, y += job.y_column)
         if (valid == lanes)
@@ -318,7 +311,8 @@ void columns_of_rows(const Context &context, Tile<T> tile, const SumTile<T> *fun
         int64_t vectors) {
     const DepthwiseJob &job = context.job;
     const int64_t from = place.column * job.step_across, size = job.down * job.across * job.per * lanes;
-    const bool inside = from >= job.left && from - job.left + (count - 1) * job.step_across + job.across <= job.width;
+    const bool inside = count > few_columns && from >= job.left
+            && from - job.left + (count - 1) * job.step_across + job.across <= job.width;
     const T *line = tile.x;
     const auto *weights = static_cast<const float *>(context.buffers[1]) + tile.begin * job.across * job.per * lanes;
     const auto *bias = job.bias ? static_cast<const T *>(context.buffers[job.bias]) : nullptr;
@@ -336,14 +330,15 @@ void columns_of_rows(const Context &context, Tile<T> tile, const SumTile<T> *fun
         tile.weights = weights + place.channel / lanes * size;
         tile.bias = bias ? bias + place.channel : nullptr;
         tile.added = added ? added + place.channel : nullptr;
-        tile.y = result + place.channel;
+        tile.y = reinterpret_cast<float *>(context.sums);
         if constexpr (std::is_same_v<T, float>)
-            if (job.links) tile.y = tile.sums;
+            if (tile.distant) tile.y = result + place.channel;
+        tile.stored = tile.distant ? tile.lanes : 0xffff;
         functions[inside && whole](tile);
-        if (job.links)
-            for (int64_t r = 0; r < rows; ++r)
-                apply_epilogue(context, context.sums + r * max_columns, result + r * job.y_row + place.channel, count,
-                        {place.image, place.row + r, place.column, place.channel});
+        if (tile.distant) continue;
+        for (int64_t r = 0; r < rows; ++r)
+            apply_epilogue(context, context.sums + r * max_columns, result + r * job.y_row + place.channel, count,
+                    {place.image, place.row + r, place.column, place.channel});
     }
 }
 
@@ -357,9 +352,9 @@ template <class T> void rows_of_vectors(const Context &context, Place place, int
     tile.high = as_float(job.high);
     tile.x_column = job.x_column;
     tile.x_row = job.gap_down * job.x_row;
-    tile.sums = job.links ? reinterpret_cast<float *>(context.sums) : nullptr;
-    tile.y_row = job.links ? max_columns * lanes : job.y_row;
-    tile.y_column = job.links ? lanes : job.y_column;
+    tile.distant = std::is_same_v<T, float> && !job.links;
+    tile.y_row = tile.distant ? job.y_row : max_columns * lanes;
+    tile.y_column = tile.distant ? job.y_column : lanes;
     tile.down = job.down;
     tile.added_row = job.added_row;
     tile.added_column = job.added_column;
@@ -383,7 +378,7 @@ template <class T> void rows_of_vectors(const Context &context, Place place, int
 
 template <class T> void depthwise_convolution(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     Context context;
-    Floats sums[2 * max_columns] {};
+    Floats sums[2 * max_columns];
     context.buffers = buffers;
     context.sums = sums;
     const DepthwiseJob &job = context.job;

@@ -10,10 +10,16 @@ namespace {
 
 using namespace mgx;
 
-template <int COUNT, typename F>
-MGX_INLINE void map(Floats *v, const F &f) {
-    for (int n = 0; n < COUNT; ++n)
-        v[n] = f(v[n]);
+// Results of a tile: `columns` vectors per row, `size` in total.
+struct Results {
+    Floats *at;
+    int columns, size;
+};
+
+template <typename F>
+MGX_INLINE void map(Results v, const F &f) {
+    for (int n = 0; n < v.size; ++n)
+        v.at[n] = f(v.at[n]);
 }
 
 // The valid outputs of a tile of some columns and the valid channels of a vector.
@@ -21,25 +27,28 @@ struct Part {
     int64_t rows, columns, count;
 };
 
-template <int COLUMNS, int COUNT, typename T, typename Combine>
-MGX_INLINE void combine(Floats *v, const Link &link, const T *from, Part part, const Combine &with) {
+template <typename T, typename Combine>
+MGX_INLINE void combine(Results v, const Link &link, const T *from, Part part, const Combine &with) {
     auto read = [&](const T *at) {
         return link.channel == 0 ? all(number(*at)) : part.count == lanes ? load(at) : load_some(at, part.count);
     };
     if (link.row == 0 && link.column == 0) {
         const Floats same = read(from);
-        return map<COUNT>(v, [&](Floats a) { return with(a, same); });
+        return map(v, [&](Floats a) { return with(a, same); });
     }
-    for (int n = 0; n < COUNT; ++n)
-        if (n / COLUMNS < part.rows && n % COLUMNS < part.columns)
-            v[n] = with(v[n], read(from + n / COLUMNS * link.row + n % COLUMNS * link.column));
+    for (int64_t row = 0; row < part.rows; ++row)
+        for (int64_t column = 0; column < part.columns; ++column) {
+            Floats &one = v.at[row * v.columns + column];
+            one = with(one, read(from + row * link.row + column * link.column));
+        }
 }
 
-// Applies a link to the results of a tile; T: float, or uint16_t for bfloat16.
-template <int COLUMNS, int COUNT, typename T>
-void apply(const Link &link, Floats *v, const T *from, Part part) {
+// Applies a link to the results of a tile; T: float, or uint16_t for bfloat16.  Neither inlined nor cloned: one function for tiles of all
+// sizes.
+template <typename T>
+[[gnu::noinline, gnu::noclone]] void apply(const Link &link, Results v, const T *from, Part part) {
     const Floats alpha = all(link.alpha), beta = all(link.beta);
-    auto binary = [&](auto with) { combine<COLUMNS, COUNT>(v, link, from, part, with); };
+    auto binary = [&](auto with) { combine(v, link, from, part, with); };
     switch (link.kind) {
         case LinkKind::add: return binary([](Floats a, Floats b) { return a + b; });
         case LinkKind::mul: return binary([](Floats a, Floats b) { return a * b; });
@@ -47,25 +56,25 @@ void apply(const Link &link, Floats *v, const T *from, Part part) {
         case LinkKind::div: return binary([](Floats a, Floats b) { return a / b; });
         case LinkKind::max: return binary([](Floats a, Floats b) { return a < b ? b : a; });
         case LinkKind::min: return binary([](Floats a, Floats b) { return a > b ? b : a; });
-        case LinkKind::relu: return map<COUNT>(v, [&](Floats a) { return a < 0.0f ? a * alpha : a; });
-        case LinkKind::linear: return map<COUNT>(v, [&](Floats a) { return a * alpha + beta; });
+        case LinkKind::relu: return map(v, [&](Floats a) { return a < 0.0f ? a * alpha : a; });
+        case LinkKind::linear: return map(v, [&](Floats a) { return a * alpha + beta; });
         case LinkKind::clip:
-            return map<COUNT>(v, [&](Floats a) {
+            return map(v, [&](Floats a) {
                 a = a < alpha ? alpha : a;
                 return a > beta ? beta : a;
             });
-        case LinkKind::logistic: return map<COUNT>(v, [](Floats a) { return sigmoid(a); });
-        case LinkKind::swish: return map<COUNT>(v, [&](Floats a) { return a / (1.0f + exponential(-alpha * a)); });
+        case LinkKind::logistic: return map(v, [](Floats a) { return sigmoid(a); });
+        case LinkKind::swish: return map(v, [&](Floats a) { return a / (1.0f + exponential(-alpha * a)); });
         case LinkKind::hardswish:
-            return map<COUNT>(v, [&](Floats a) {
+            return map(v, [&](Floats a) {
                 Floats gate = a * alpha + beta;
                 gate = gate < 0.0f ? all(0.0f) : gate;
                 return a * (gate > 1.0f ? all(1.0f) : gate);
             });
-        case LinkKind::tanh: return map<COUNT>(v, [](Floats a) { return hyperbolic(a); });
-        case LinkKind::gelu_erf: return map<COUNT>(v, [](Floats a) { return 0.5f * a * (1.0f + error_function(a * 0.70710678f)); });
+        case LinkKind::tanh: return map(v, [](Floats a) { return hyperbolic(a); });
+        case LinkKind::gelu_erf: return map(v, [](Floats a) { return 0.5f * a * (1.0f + error_function(a * 0.70710678f)); });
         case LinkKind::gelu_tanh:
-            return map<COUNT>(v, [](Floats a) { return 0.5f * a * (1.0f + hyperbolic(a * (0.79788456f + 0.035677408f * (a * a)))); });
+            return map(v, [](Floats a) { return 0.5f * a * (1.0f + hyperbolic(a * (0.79788456f + 0.035677408f * (a * a)))); });
     }
 }
 

@@ -2,6 +2,8 @@
 //
 // A block of tiles passes through three stages while its data stays in the cache: the input transform, which evaluates tiles at
 // the interpolation points [point][tile][channel]; a matrix product per point; the output transform with the epilogue.
+#include <algorithm>
+
 #include "link_loop.h"
 #include "register_tiles.h"
 #include "winograd_job.h"
@@ -25,7 +27,9 @@ inline int64_t blocks_of(const Job &job) { return (tiles_of(job) + job.block - 1
 inline int64_t values_step(const Job &job) { return up(job.block * up(job.channels, lanes), line) + line; }
 inline int64_t products_step(const Job &job) { return up(job.block * job.span, line) + line; }
 
-typedef double Doubles __attribute__((vector_size(MGX_LANES * 8)));
+typedef double Doubles __attribute__((vector_size(MGX_LANES * 4)));
+typedef float HalfFloats __attribute__((vector_size(MGX_LANES * 2)));
+constexpr int64_t half_lanes = lanes / 2; // output channels whose filters are transformed together, in double
 
 struct Tile {
     int64_t image, row, column;
@@ -144,41 +148,57 @@ struct Places {
     }
 };
 
+// Transforms a vector of channels of a tile whose inputs are `row` and `column` apart.
 template <typename H, typename W, typename T>
-void transform_tile(const Job &job, const T *x, Tile tile, float *to) {
+[[gnu::noinline]] void transform_inside(const T *from, int64_t row, int64_t column, float *to, int64_t step) {
+    transform_vector<H, W>(to, step, [&](int, Floats *inputs) {
+        along<W::reach>(from, column, [&](const T *at, int j) { inputs[j] = load(at); });
+        from += row;
+        opaque(from);
+    });
+}
+
+// Transforms all channels of a tile.  Not inlined: shared by the loops for one stage and for all.
+template <typename H, typename W, typename T>
+[[gnu::noinline]] void transform_tile(const Job &job, const T *x, Tile tile, float *to) {
     static const T nothing[lanes] = {};
     const int64_t down_gap = job.gap_down, across_gap = job.gap_across;
     const int64_t top = begin_of(tile.row, down_gap, H::advance) - job.pad_top;
     const int64_t left = begin_of(tile.column, across_gap, W::advance) - job.pad_left;
-    const int64_t step = values_step(job), row = job.x_row, column = job.x_column, whole = job.channels / lanes * lanes;
+    const int64_t step = values_step(job), row = job.x_row, column = job.x_column, last = job.channels - lanes;
     const T *image = x + tile.image * job.x_image;
     const bool inside = top >= 0 && left >= 0 && top + (H::reach - 1) * down_gap < job.height
             && left + (W::reach - 1) * across_gap < job.width;
-    if (inside)
-        for (int64_t c = 0; c < whole; c += lanes) {
-            const T *from = image + c + top * row + left * column;
-            transform_vector<H, W>(to + c, step, [&](int, Floats *inputs) {
-                along<W::reach>(from, column * across_gap, [&](const T *at, int j) { inputs[j] = load(at); });
-                from += row * down_gap;
-                opaque(from);
-            });
+    // the last vector may contain channels of the one before it, too
+    if (inside && last >= 0) {
+        for (int64_t c = 0; c < job.channels; c += lanes) {
+            const int64_t at = least(c, last);
+            transform_inside<H, W>(image + at + top * row + left * column, row * down_gap, column * across_gap, to + at, step);
         }
-    if (inside && whole == job.channels) return;
+        return;
+    }
     // inputs outside the image are read from a block of zeros
     const Places<H::reach> down(top, down_gap, job.height, row);
     const Places<W::reach> across(left, across_gap, job.width, column);
-    auto transform = [&](int64_t c, auto read) {
-        transform_vector<H, W>(to + c, step, [&](int i, Floats *inputs) {
-            const T *from = image + c + down.at[i];
+    if (last >= 0) {
+        for (int64_t c = 0; c < job.channels; c += lanes) {
+            const T *first = image + least(c, last);
+            transform_vector<H, W>(to + least(c, last), step, [&](int i, Floats *inputs) {
+                const T *from = first + down.at[i];
 #pragma GCC unroll 12
-            for (int j = 0; j < W::reach; ++j)
-                inputs[j] = read((down.at[i] | across.at[j]) < 0 ? nothing : from + across.at[j]);
-        });
-    };
-    for (int64_t c = inside ? whole : 0; c < whole; c += lanes)
-        transform(c, [](const T *at) { return load(at); });
-    if (whole < job.channels)
-        transform(whole, [&](const T *at) { return load_some(at, job.channels - whole); });
+                for (int j = 0; j < W::reach; ++j)
+                    inputs[j] = load((down.at[i] | across.at[j]) < 0 ? nothing : from + across.at[j]);
+            });
+        }
+        return;
+    }
+    // channels that do not fill a vector are copied
+    T copy[H::reach * W::reach * lanes] = {};
+    for (int i = 0; i < H::reach; ++i)
+        for (int j = 0; j < W::reach; ++j)
+            if ((down.at[i] | across.at[j]) >= 0)
+                std::copy_n(image + down.at[i] + across.at[j], job.channels, copy + (i * W::reach + j) * lanes);
+    transform_inside<H, W>(copy, W::reach * lanes, lanes, to, step);
 }
 
 // m[row][0..WIDE*lanes] = sum over k of a[row][k] * b[k][..].  For each k prefetches `step` floats from `next`, one or two cache
@@ -279,7 +299,7 @@ struct Arguments {
     Link spaced[most_links]; // the same with the steps between outputs of a tile
 };
 
-inline Arguments arguments_from(const int64_t *args) {
+[[gnu::noinline]] Arguments arguments_from(const int64_t *args) {
     Arguments found;
     std::memcpy(&found.job, args, sizeof found.job);
     read_links(args + sizeof found.job / sizeof *args, found.job.links, found.links);
@@ -294,7 +314,7 @@ inline Arguments arguments_from(const int64_t *args) {
 // Computes and stores the output channels [begin, end) of a tile, with the epilogue.  `first`: first channel of the group; T: type
 // of results and operands.
 template <typename H, typename W, typename T>
-void finish_tile(const Arguments &given, void *const *buffers, Tile tile, int64_t first, int64_t begin, int64_t end,
+[[gnu::noinline]] void finish_tile(const Arguments &given, void *const *buffers, Tile tile, int64_t first, int64_t begin, int64_t end,
         const float *products) {
     constexpr int size = H::m * W::m;
     const Job &job = given.job;
@@ -335,7 +355,7 @@ void finish_tile(const Arguments &given, void *const *buffers, Tile tile, int64_
         for (; done < job.links; ++done) {
             const Link &link = given.spaced[done];
             const T *from = operand_of<T>(given.links[done], buffers, {tile.image, top, left, first + o});
-            apply<W::m, size>(link, rest, from, part);
+            apply(link, Results {rest, W::m, size}, from, part);
         }
         for (int n = 0; n < size; ++n) {
             if (n / W::m >= part.rows || n % W::m >= part.columns) continue;
@@ -347,6 +367,8 @@ void finish_tile(const Arguments &given, void *const *buffers, Tile tile, int64_
         }
     }
 }
+
+inline void store_half(float *to, HalfFloats v) { std::memcpy(to, &v, sizeof v); }
 
 template <typename H, typename W>
 struct Filters {
@@ -366,7 +388,7 @@ struct Filters {
         for (int i = 0; i < H::n; ++i)
             W::taps(half + i, H::n, made + i * W::n);
         for (int p = 0; p < points; ++p)
-            store(to + p * step, __builtin_convertvector(made[p], Floats));
+            store_half(to + p * step, __builtin_convertvector(made[p], HalfFloats));
     }
 
     // Packs a few channels at a time in a local buffer: in `to` the points are far apart, often in the same cache sets.
@@ -379,8 +401,8 @@ struct Filters {
             for (int64_t first = 0; first < c; first += some) {
                 const int64_t count = least(some, c - first);
                 for (int64_t k = 0; k < count; ++k)
-                    for (int64_t part = 0; part < panel; part += lanes) {
-                        const int64_t channel = n * panel + part, width = least(lanes, o - channel);
+                    for (int64_t part = 0; part < panel; part += half_lanes) {
+                        const int64_t channel = n * panel + part, width = least(half_lanes, o - channel);
                         pack_vector(from + channel * strides[0] + (first + k) * strides[1], strides, width,
                                 near + k * panel + part, step);
                     }
@@ -409,8 +431,9 @@ struct Loops {
         }
     }
 
-    static void span(const Arguments &given, void *const *buffers, const float *values, int64_t group, int64_t block, int64_t begin,
-            float *products) {
+    // Computes some output channels of a block of tiles.  Not inlined: shared by the loops for one stage and for all.
+    [[gnu::noinline]] static void span(const Arguments &given, void *const *buffers, const float *values, int64_t group,
+            int64_t block, int64_t begin, float *products) {
         const Job &job = given.job;
         const int64_t end = least(begin + job.span, job.out_channels), weights = points * job.channels * up(job.out_channels, panel);
         const int64_t tiles = least(job.block, tiles_of(job) - block * job.block);
