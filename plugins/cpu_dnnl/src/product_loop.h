@@ -6,31 +6,16 @@ namespace mgx {
 
 namespace {
 
-constexpr int most_terms = 4;
-
 // The loop's arguments, in the order in which `jit/native_gemm.py` writes them.  Buffers: the left matrix; the full panels; the
 // last panel if it is partial; then those that `out` and `terms` index.
 struct ProductNumbers {
     int64_t m, n, k, lda, depth, rows, group, panels, blocks, groups, near, ahead, rows_first, lines, whole, ragged, narrow, bfloat16;
     int64_t out, out_step;
-    int64_t before, paired; // terms added before the clamp; 1: the last two are added to each other first
-    int64_t bounds, after;  // number of bounds of the clamp (0, 1: low, 2: both); terms added after it
-    int64_t low, high;      // the bounds, as bits of floats
+    ProductEpilogue epilogue;
     struct {
         int64_t buffer, step; // index of the buffer, row stride
     } terms[most_terms];
 };
-
-struct Terms {
-    const float *at[most_terms];
-    int64_t step[most_terms];
-};
-
-inline Floats as_floats(int64_t bits) {
-    float number;
-    std::memcpy(&number, &bits, sizeof number);
-    return all(number);
-}
 
 // Applies the epilogue to a vector of sums: adds the terms and clamps.  NaN is preserved, since its comparisons are false.
 template <int before, bool paired, int bounds, int after, class Load>
@@ -50,7 +35,7 @@ template <int before, bool paired, int bounds, int after, class Load>
 // Applies the epilogue to `count` rows of sums, `pitch` apart, and stores them to the result.
 template <int before, bool paired, int bounds, int after>
 void finish(const ProductNumbers &p, const float *sums, int64_t pitch, float *out, Terms terms, int64_t count, int64_t columns) {
-    const Floats low = as_floats(p.low), high = as_floats(p.high);
+    const Floats low = as_floats(p.epilogue.low), high = as_floats(p.epilogue.high);
     const int64_t whole = columns - columns % lanes;
     const int64_t left = columns - whole;
     for (int64_t r = 0; r < count; ++r) {
@@ -93,60 +78,6 @@ struct TileHeights {
     int64_t rows(int64_t t) const { return low + (t < over); }
 };
 
-// Accumulators of a tile start at 0, and the epilogue is applied in registers.  Requires full vectors of columns.
-struct Finished {
-    const ProductNumbers &p;
-    float *out;
-    Terms terms;
-
-    template <int H, int V> [[gnu::always_inline]] inline void begin(Floats (&)[H][V]) const {}
-
-    template <int H, int V> [[gnu::always_inline]] inline void end(Floats (&sums)[H][V]) const {
-        const int64_t alone = p.before - 2 * p.paired;
-        for (int64_t t = 0; t < alone; ++t)
-            add(sums, t);
-        if (p.paired) {
-            const float *one = terms.at[alone], *other = terms.at[alone + 1];
-            MGX_UNROLLED
-            for (int r = 0; r < H; ++r) {
-                MGX_UNROLLED
-                for (int v = 0; v < V; ++v)
-                    sums[r][v] += load(one + v * lanes) + load(other + v * lanes);
-                one += terms.step[alone];
-                other += terms.step[alone + 1];
-                opaque(one);
-                opaque(other);
-            }
-        }
-        if (p.bounds > 0) each_sum(sums, [low = as_floats(p.low)](Floats sum) { return larger(low, sum); });
-        if (p.bounds > 1) each_sum(sums, [high = as_floats(p.high)](Floats sum) { return smaller(high, sum); });
-        for (int64_t t = p.before; t < p.before + p.after; ++t)
-            add(sums, t);
-        store_rows(sums, out, p.out_step);
-    }
-
-private:
-    template <int H, int V> [[gnu::always_inline]] inline void add(Floats (&sums)[H][V], int64_t t) const {
-        const float *from = terms.at[t];
-        MGX_UNROLLED
-        for (int r = 0; r < H; ++r) {
-            MGX_UNROLLED
-            for (int v = 0; v < V; ++v)
-                sums[r][v] += load(from + v * lanes);
-            from += terms.step[t];
-            opaque(from);
-        }
-    }
-
-    template <int H, int V, class Change> [[gnu::always_inline]] static inline void each_sum(Floats (&sums)[H][V], Change change) {
-        MGX_UNROLLED
-        for (int r = 0; r < H; ++r)
-            MGX_UNROLLED
-            for (int v = 0; v < V; ++v)
-                sums[r][v] = change(sums[r][v]);
-    }
-};
-
 // A work item: the product of one block of rows and one group of panels.
 template <class Weight, int most> struct Item {
     const ProductNumbers &p;
@@ -174,8 +105,9 @@ template <class Weight, int most> struct Item {
             const float *rows_begin = left + begin * p.lda;
             const char *next = next_line(weights + p.k * width, weights, p.k, t);
             if (columns == vectors * lanes) {
-                const Finished finished {p, result(row0 + begin, column0), terms(row0 + begin, column0)};
-                run_of<Weight, most, Finished>(count, vectors)(rows_begin, p.lda, weights, p.k, next, p.ahead, finished);
+                const Terms added = terms(row0 + begin, column0);
+                const Ends ends {result(row0 + begin, column0), p.out_step, false, &p.epilogue, &added};
+                run_of<Weight, most>(count, vectors)(rows_begin, p.lda, weights, p.k, next, p.ahead, ends);
             } else {
                 product_tile<Weight, most>(rows_begin, p.lda, weights, p.k, sums, width, count, vectors, 0, next, p.ahead);
                 finish_at(sums, width, row0 + begin, count, column0, columns);
@@ -250,7 +182,7 @@ private:
 
     Terms terms(int64_t row, int64_t column) const {
         Terms terms {};
-        for (int64_t t = 0; t < p.before + p.after; ++t) {
+        for (int64_t t = 0; t < p.epilogue.before + p.epilogue.after; ++t) {
             terms.step[t] = p.terms[t].step;
             terms.at[t] = static_cast<const float *>(buffers[p.terms[t].buffer]) + row * p.terms[t].step + column;
         }
@@ -261,7 +193,8 @@ private:
 template <class Weight, int most> void items(const ProductNumbers &p, void *const *buffers, int64_t begin, int64_t end, void *scratch) {
     static constexpr std::array<std::array<Finish, 5>, most_terms + 2> table {
             finishes<0>(), finishes<1>(), finishes<2>(), finishes<3>(), finishes<2, true>(), finishes<3, true>()};
-    const Finish finish = table[p.before + 2 * p.paired][p.bounds + 2 * p.after];
+    const ProductEpilogue &epilogue = p.epilogue;
+    const Finish finish = table[epilogue.before + 2 * epilogue.paired][epilogue.bounds + 2 * epilogue.after];
     const Item<Weight, most> item {p, buffers, static_cast<float *>(scratch), finish};
     for (int64_t i = begin; i < end; ++i) { // by default the row block varies fastest, so that each thread reads different weights
         if (p.rows_first)

@@ -57,15 +57,39 @@ template <int H, int V> [[gnu::always_inline]] inline void store_rows(const Floa
     }
 }
 
-// Loads the initial accumulators from memory (or starts at 0) and stores the results there.
-struct Stored {
-    float *home;
+constexpr int most_terms = 4;
+
+// The epilogue of a product: terms are added to the sums, which are clamped then; the last terms are added after that.
+struct ProductEpilogue {
+    int64_t before, paired; // terms added before the clamp; 1: the last two are added to each other first
+    int64_t bounds, after;  // number of bounds of the clamp (0, 1: low, 2: both); terms added after it
+    int64_t low, high;      // the bounds, as bits of floats
+};
+
+// Terms of a tile's results: addresses and row strides.
+struct Terms {
+    const float *at[most_terms];
+    int64_t step[most_terms];
+};
+
+inline Floats as_floats(int64_t bits) {
+    float number;
+    std::memcpy(&number, &bits, sizeof number);
+    return all(number);
+}
+
+// Loads the initial accumulators from the results (or starts at 0), applies the epilogue, if any, in registers and stores the
+// results.  Products with an epilogue and without share functions, because each takes long to compile.
+struct Ends {
+    float *results;
     int64_t step; // row stride in elements
     bool add;
+    const ProductEpilogue *epilogue; // null: none
+    const Terms *terms;
 
     template <int H, int V> [[gnu::always_inline]] inline void begin(Floats (&sums)[H][V]) const {
         if (!add) return;
-        const float *from = home;
+        const float *from = results;
         MGX_UNROLLED
         for (int r = 0; r < H; ++r) {
             MGX_UNROLLED
@@ -76,7 +100,57 @@ struct Stored {
         }
     }
 
-    template <int H, int V> [[gnu::always_inline]] inline void end(Floats (&sums)[H][V]) const { store_rows(sums, home, step); }
+    template <int H, int V> [[gnu::always_inline]] inline void end(Floats (&sums)[H][V]) const {
+#ifndef MGX_PAIRS // which have no epilogues
+        if (epilogue) finish(sums);
+#endif
+        store_rows(sums, results, step);
+    }
+
+private:
+    template <int H, int V> [[gnu::always_inline]] inline void finish(Floats (&sums)[H][V]) const {
+        const ProductEpilogue &e = *epilogue;
+        const int64_t alone = e.before - 2 * e.paired;
+        for (int64_t t = 0; t < alone; ++t)
+            add_term(sums, t);
+        if (e.paired) {
+            const float *one = terms->at[alone], *other = terms->at[alone + 1];
+            MGX_UNROLLED
+            for (int r = 0; r < H; ++r) {
+                MGX_UNROLLED
+                for (int v = 0; v < V; ++v)
+                    sums[r][v] += load(one + v * lanes) + load(other + v * lanes);
+                one += terms->step[alone];
+                other += terms->step[alone + 1];
+                opaque(one);
+                opaque(other);
+            }
+        }
+        if (e.bounds > 0) each_sum(sums, [low = as_floats(e.low)](Floats sum) { return larger(low, sum); });
+        if (e.bounds > 1) each_sum(sums, [high = as_floats(e.high)](Floats sum) { return smaller(high, sum); });
+        for (int64_t t = e.before; t < e.before + e.after; ++t)
+            add_term(sums, t);
+    }
+
+    template <int H, int V> [[gnu::always_inline]] inline void add_term(Floats (&sums)[H][V], int64_t t) const {
+        const float *from = terms->at[t];
+        MGX_UNROLLED
+        for (int r = 0; r < H; ++r) {
+            MGX_UNROLLED
+            for (int v = 0; v < V; ++v)
+                sums[r][v] += load(from + v * lanes);
+            from += terms->step[t];
+            opaque(from);
+        }
+    }
+
+    template <int H, int V, class Change> [[gnu::always_inline]] static inline void each_sum(Floats (&sums)[H][V], Change change) {
+        MGX_UNROLLED
+        for (int r = 0; r < H; ++r)
+            MGX_UNROLLED
+            for (int v = 0; v < V; ++v)
+                sums[r][v] = change(sums[r][v]);
+    }
 };
 
 // Number of panels that few rows are multiplied with concurrently, limited by the registers for accumulators.  Processors with
@@ -85,7 +159,7 @@ template <int H> constexpr int abreast = lanes == 16 || H > few ? 1 : H == 1 ? 4
 
 // Computes a tile of H rows and V vectors.  Tiles of few rows keep several partial sums per result to hide the latency of
 // additions.
-template <class Weight, int H, int V, class Ends>
+template <class Weight, int H, int V>
 void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth, const char *prefetch, int64_t ahead, const Ends &ends) {
     constexpr int chains = H * V >= 8 ? 1 : H * V >= 4 ? 2 : 4;
     constexpr int trip = H <= few ? 8 : 4;
@@ -182,17 +256,16 @@ void run(const float *rows, int64_t step, const void *panel_begin, int64_t depth
     ends.end(sums[0]);
 }
 
-template <class Weight, class Ends>
 using Run = void (*)(const float *, int64_t, const void *, int64_t, const char *, int64_t, const Ends &);
 
-template <class Weight, class Ends, int... I>
-constexpr std::array<Run<Weight, Ends>, sizeof...(I)> table(std::integer_sequence<int, I...>) {
-    return {run<Weight, I / 2 + 1, I % 2 + 1, Ends>...};
+template <class Weight, int... I>
+constexpr std::array<Run, sizeof...(I)> table(std::integer_sequence<int, I...>) {
+    return {run<Weight, I / 2 + 1, I % 2 + 1>...};
 }
 
 // Returns the micro-kernel for `rows` rows, at most `most`, and 1 or 2 `vectors`.
-template <class Weight, int most, class Ends> Run<Weight, Ends> run_of(int64_t rows, int64_t vectors) {
-    static constexpr auto runs = table<Weight, Ends>(std::make_integer_sequence<int, 2 * most> {});
+template <class Weight, int most> Run run_of(int64_t rows, int64_t vectors) {
+    static constexpr auto runs = table<Weight>(std::make_integer_sequence<int, 2 * most> {});
     return runs[2 * rows + vectors - 3];
 }
 
@@ -266,7 +339,7 @@ void panels_of_rows(const float *left, int64_t left_step, const Weight *panel, i
         for (; p + 2 <= panels; p += 2)
             run_panels<Weight, H, 2>(left, left_step, panel + p * size, size, depth, sums + p * width, sums_step);
     for (; p < panels; ++p)
-        run<Weight, H, 2, Stored>(left, left_step, panel + p * size, depth, nullptr, 0, {sums + p * width, sums_step, false});
+        run<Weight, H, 2>(left, left_step, panel + p * size, depth, nullptr, 0, {sums + p * width, sums_step, false, nullptr, nullptr});
 }
 
 template <class Weight>
@@ -284,7 +357,8 @@ void product_panels(const float *left, int64_t left_step, const void *begin, int
 template <class Weight, int most>
 void product_tile(const float *left, int64_t left_step, const void *panel, int64_t depth, float *sums, int64_t sums_step,
         int64_t rows, int64_t vectors, int64_t add, const char *prefetch, int64_t ahead) {
-    run_of<Weight, most, Stored>(rows, vectors)(left, left_step, panel, depth, prefetch, ahead, {sums, sums_step, add != 0});
+    const Ends ends {sums, sums_step, add != 0, nullptr, nullptr};
+    run_of<Weight, most>(rows, vectors)(left, left_step, panel, depth, prefetch, ahead, ends);
 }
 
 } // namespace
