@@ -16,9 +16,9 @@ namespace {
 constexpr int64_t most_items = 16; // work items computed by several threads each
 
 // Computes one phase of time `t` for the blocks [begin, end) into `after`, without tiles whose sequences have all ended.  Odd steps
-// traverse the weights backwards, because the last ones are still in the cache.
+// traverse the weights backwards, because the last ones are still in the cache.  Not inlined: shared by leaders and helpers.
 template <typename Cell>
-inline void do_units(const Cell &cell, int64_t way, int64_t first_row, int64_t rows, int64_t t, int64_t step, int phase,
+[[gnu::noinline]] void do_units(const Cell &cell, int64_t way, int64_t first_row, int64_t rows, int64_t t, int64_t step, int phase,
         const State &before, const State &now, const State &after, int64_t begin, int64_t end) {
     const Layer &layer = cell.layer;
     Work work;

@@ -52,18 +52,18 @@ void combine(void *const *buffers, const int64_t *args, int64_t begin, int64_t e
     const Box<2> &slice = slices.slice;
     const int64_t items = slice.length(), in = slice.step(0), over = slice.step(1);
     const auto combined = [](const U *from, D *to) { *to = How::of(*to, static_cast<D>(widened(*from))); };
-    const auto row = [=](const U *__restrict from, D *__restrict to, int64_t count) { // out does not alias the operands
+    // these are not inlined: shared by both index types
+    const auto row = [=](const U *__restrict from, D *__restrict to, int64_t count) // out does not alias the operands
+            __attribute__((noinline)) {
         for (int64_t j = 0; j < count; ++j)
             combined(from + j, to + j);
     };
-    // not inlined: shared by both index types
     const auto all = [=, &slice](const U *from, D *to) __attribute__((noinline)) {
         slice.lines([=](const int64_t *line) {
             const U *source = from + line[0];
             D *target = to + line[1];
             if (in == 1 && over == 1)
-                for (int64_t j = 0; j < items; ++j)
-                    combined(source + j, target + j);
+                row(source, target, items);
             else
                 for (int64_t j = 0; j < items; ++j)
                     combined(source + j * in, target + j * over);

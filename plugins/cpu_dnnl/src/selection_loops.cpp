@@ -118,10 +118,16 @@ void few_entries(int64_t n, int64_t k, Entry<Key> *entries, const KeyAt &key_at)
         take(i);
 }
 
-// Returns the index of the first (or last) best element of a contiguous line: a vectorized reduction finds the value, a second
-// pass its index.
-template <bool low, bool last, typename T>
-int64_t best_in_line(const T *line, int64_t n) {
+// True if c is less than the best so far, or greater unless `low`; comparisons with NaN are false.
+template <bool low, typename W>
+inline bool beats(W c, W best) {
+    return low ? c < best : c > best;
+}
+
+// Returns the index of the first (or last) least or greatest element of a contiguous line: a vectorized reduction finds the value,
+// a second pass its index.
+template <bool low, typename T>
+[[gnu::noinline]] int64_t best_in_line(const T *line, int64_t n, bool last) {
     using W = Wide<T>;
     constexpr int64_t lanes = 32;
     W best = widened(line[0]);
@@ -135,22 +141,22 @@ int64_t best_in_line(const T *line, int64_t n) {
         for (; i + lanes <= n; i += lanes)
             for (int64_t j = 0; j < lanes; ++j) {
                 const W c = widened(line[i + j]);
-                most[j] = low ? (c < most[j] ? c : most[j]) : (c > most[j] ? c : most[j]);
+                most[j] = beats<low>(c, most[j]) ? c : most[j];
                 any_nan[j] |= is_nan(c);
             }
         for (; i < n; ++i) {
             const W c = widened(line[i]);
-            most[0] = low ? (c < most[0] ? c : most[0]) : (c > most[0] ? c : most[0]);
+            most[0] = beats<low>(c, most[0]) ? c : most[0];
             any_nan[0] |= is_nan(c);
         }
         for (int64_t j = 0; j < lanes; ++j) {
-            best = low ? (most[j] < best ? most[j] : best) : (most[j] > best ? most[j] : best);
+            best = beats<low>(most[j], best) ? most[j] : best;
             nan = nan || any_nan[j];
         }
     } else {
         for (int64_t i = 1; i < n; ++i) {
             const W c = widened(line[i]);
-            best = low ? (c < best ? c : best) : (c > best ? c : best);
+            best = beats<low>(c, best) ? c : best;
             nan = nan || is_nan(c);
         }
     }
@@ -196,7 +202,7 @@ void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
         const T *line = x + offset[0];
         const int64_t step = along[0];
         if (k == 1 && step == 1 && (largest || !std::is_floating_point_v<Wide<T>>)) {
-            const int64_t index = largest ? best_in_line<false, false>(line, n) : best_in_line<true, false>(line, n);
+            const int64_t index = largest ? best_in_line<false>(line, n, false) : best_in_line<true>(line, n, false);
             values[offset[1]] = line[index];
             indices[offset[2]] = index;
             return;
@@ -220,23 +226,10 @@ void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
     });
 }
 
-// True if c replaces the best so far; NaN is better than any number.
-template <bool low, bool last, typename W>
-inline bool beats(W c, W best) {
-    bool better;
-    if constexpr (low)
-        better = last ? c <= best : c < best;
-    else
-        better = last ? c >= best : c > best;
-    if constexpr (std::is_floating_point_v<W>) // comparisons with NaN are false
-        better = better | ((c != c) & (last | (best == best)));
-    return better;
-}
-
 // ArgMax, ArgMin.  Buffers: x, indices.  Arguments: n, stride along the axis in x; box of the other axes (x, indices).  Work
-// items: lines along the axis.
-template <typename T, bool low, bool last>
-void position(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+// items: lines along the axis.  low: of the least elements; last: the last of equal ones.
+template <bool low, typename T>
+void find_positions(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, bool last) {
     using W = Wide<T>;
     constexpr int64_t most = 64;
     auto *x = static_cast<const T *>(buffers[0]);
@@ -246,24 +239,29 @@ void position(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
     const Box<2> box(reader);
     constexpr int64_t few = 8; // shorter lines are not worth the vectorized search
     if (along == 1 && n > few) {
-        box.points(begin, end, [&](const int64_t *offset) { indices[offset[1]] = best_in_line<low, last>(x + offset[0], n); });
+        box.points(begin, end,
+                [&](const int64_t *offset) { indices[offset[1]] = best_in_line<low>(x + offset[0], n, last); });
         return;
     }
     const int64_t across = box.step(0);
+    const int64_t from = last ? n - 1 : 0, advance = last ? -1 : 1; // of equal elements the first in this direction is found
     box.runs(begin, end, [&](const int64_t *offset, int64_t total) {
         for (int64_t first = 0; first < total; first += most) { // several adjacent lines at a time
             const int64_t count = std::min(most, total - first);
-            const T *row = x + offset[0] + first * across;
+            const T *row = x + offset[0] + first * across + from * along;
             W best[most];
-            int32_t where[most] = {};
-            for (int64_t j = 0; j < count; ++j)
+            int32_t where[most];
+            for (int64_t j = 0; j < count; ++j) {
                 best[j] = widened(row[j * across]);
-            for (int64_t i = 1; i < n; ++i) {
-                row += along;
+                where[j] = static_cast<int32_t>(from);
+            }
+            for (int64_t i = from + advance; 0 <= i && i < n; i += advance) {
+                row += advance * along;
                 auto compare = [&](int64_t step) {
                     for (int64_t j = 0; j < count; ++j) {
                         const W c = widened(row[j * step]);
-                        const bool better = beats<low, last>(c, best[j]);
+                        bool better = beats<low>(c, best[j]);
+                        if constexpr (std::is_floating_point_v<W>) better = better | ((c != c) & (best[j] == best[j])); // NaN is best
                         best[j] = better ? c : best[j];
                         where[j] = better ? static_cast<int32_t>(i) : where[j];
                     }
@@ -274,6 +272,11 @@ void position(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
                 indices[offset[1] + (first + j) * box.step(1)] = where[j];
         }
     });
+}
+
+template <typename T, bool low, bool last>
+void position(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    find_positions<low, T>(buffers, args, begin, end, last);
 }
 
 } // namespace
