@@ -31,9 +31,13 @@ def private(name: str) -> bool:
     return name.startswith("_") and not name.startswith("__") and name not in NAMED_TUPLES | ALLOWED
 
 
-def own_names(tree: ast.Module) -> Iterator[str]:
+def nodes_of(text: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(text)))
+
+
+def own_names(nodes: list[ast.AST]) -> Iterator[str]:
     """Returns the names that a file defines: functions, classes, variables, attributes of its own objects, imports."""
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
                 yield name
@@ -44,10 +48,10 @@ def own_names(tree: ast.Module) -> Iterator[str]:
                 yield name
 
 
-def foreign(tree: ast.Module, own: set[str]) -> list[str]:
+def foreign(nodes: list[ast.AST], own: set[str]) -> list[str]:
     """Returns private names that a file uses and no file of its folder defines."""
     found = []
-    for node in ast.walk(tree):
+    for node in nodes:
         match node:
             case ast.Attribute(value=ast.Name(id="self" | "cls")):
                 continue
@@ -60,11 +64,11 @@ def foreign(tree: ast.Module, own: set[str]) -> list[str]:
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 def test_private_names_stay_in_their_package(distribution):
-    trees = {path: ast.parse(path.read_text()) for path in sorted((ROOT / distribution).rglob("*.py"))}
+    files = {path: nodes_of(path.read_text()) for path in sorted((ROOT / distribution).rglob("*.py"))}
     own: dict[Path, set[str]] = {}
-    for path, tree in trees.items():
-        own.setdefault(path.parent, set()).update(own_names(tree))
-    wrong = [f"{path.relative_to(ROOT)} {f}" for path, tree in trees.items() for f in foreign(tree, own[path.parent])]
+    for path, nodes in files.items():
+        own.setdefault(path.parent, set()).update(own_names(nodes))
+    wrong = [f"{path.relative_to(ROOT)} {f}" for path, nodes in files.items() for f in foreign(nodes, own[path.parent])]
     assert wrong == []
 
 
@@ -73,9 +77,9 @@ def test_private_names_stay_in_their_package(distribution):
     ["module._first", "ins.op._axes(2)", "module._last = None", "from .parser import _reads", "user.parent._rewire()"],
 )
 def test_its_findings(text):
-    assert foreign(ast.parse(text), set())
+    assert foreign(nodes_of(text), set())
 
 
 @pytest.mark.parametrize("text", ["self._first", "shape._replace(a=1)", "ins.__class__", "from .parser import reads"])
 def test_what_it_accepts(text):
-    assert foreign(ast.parse(text), set()) == []
+    assert foreign(nodes_of(text), set()) == []
