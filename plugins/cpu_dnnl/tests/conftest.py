@@ -20,13 +20,26 @@ from mgx_cpu_dnnl.target import CpuTarget
 LAYOUTS = ("contiguous", "transposed", "sliced")
 
 
+def laid_out(arrays: Sequence[Any], layout: str) -> dict[str, Any]:
+    """Returns the inputs of `program_of` by name; None is an absent operand."""
+
+    def stored(a: Any) -> Any:
+        if layout == "transposed" and a.ndim > 1:
+            return np.ascontiguousarray(a.T)
+        if layout == "sliced" and a.ndim:
+            return np.pad(a.view(f"u{a.itemsize}"), 1).view(a.dtype)
+        return a
+
+    return {f"x{n}": stored(a) for n, a in enumerate(arrays) if a is not None}
+
+
 def program_of(
     op: mgx.Operation, arrays: Sequence[Any], layout: str = "contiguous"
 ) -> tuple[mgx.Program, dict[str, Any]]:
     """Returns a compiled program and its inputs, such that the op reads the arrays in a given layout; None is an absent
     operand.
     """
-    program, feeds, inputs = mgx.Program(), {}, []
+    program, feeds, inputs = mgx.Program(), laid_out(arrays, layout), []
     m = program.get_main_module()
     for n, a in enumerate(arrays):
         if a is None:
@@ -35,13 +48,10 @@ def program_of(
         name, view = f"x{n}", None
         if layout == "transposed" and a.ndim > 1:
             view = mgx.op("transpose", permutation=tuple(reversed(range(a.ndim))))
-            a = np.ascontiguousarray(a.T)
         elif layout == "sliced" and a.ndim:
             ends = tuple(s + 1 for s in a.shape)
             view = mgx.op("slice", axes=tuple(range(a.ndim)), starts=(1,) * a.ndim, ends=ends)
-            a = np.pad(a.view(f"u{a.itemsize}"), 1).view(a.dtype)
-        feeds[name] = a
-        given = m.add_parameter(name, mgx.Shape(dt.of(a.dtype), list(a.shape)))
+        given = m.add_parameter(name, mgx.Shape(dt.of(a.dtype), list(feeds[name].shape)))
         inputs.append(given if view is None else m.add(view, given))
     made = m.add(op, *inputs)
     several = isinstance(made.result, mgx.TupleShape)
@@ -63,14 +73,17 @@ def engine(request: pytest.FixtureRequest) -> Engine:
 
 @pytest.fixture(params=LAYOUTS)
 def agrees(request: pytest.FixtureRequest) -> Callable[..., None]:
-    """Checks, for every layout, that an op on arrays equals its reference implementation without a step on the host."""
+    """Checks, for every layout, that an op on arrays equals its reference implementation without a step on the host.
 
-    def check(op: mgx.Operation, *arrays: Any, tolerance: float = 0.0) -> None:
+    others: further arrays of the same types and shapes, on which the same program runs.
+    """
+
+    def check(op: mgx.Operation, *arrays: Any, others: Sequence[Sequence[Any]] = (), tolerance: float = 0.0) -> None:
         program, feeds = program_of(op, arrays, request.param)
-        with np.errstate(all="ignore"):
-            wanted = op.evaluate(arrays)
-        for _ in range(2):
-            got = [r.to_numpy() for r in program.run(feeds)]
+        for given in (arrays, arrays, *others):
+            with np.errstate(all="ignore"):
+                wanted = op.evaluate(given)
+            got = [r.to_numpy() for r in program.run(feeds if given is arrays else laid_out(given, request.param))]
             for a, b in zip(got, wanted if isinstance(wanted, tuple) else (wanted,), strict=True):
                 assert (a.dtype, a.shape) == (b.dtype, b.shape)
                 np.testing.assert_allclose(wide(a), wide(b), rtol=tolerance, atol=tolerance)
