@@ -208,43 +208,6 @@ def test_each_width_of_the_sums_of_a_thread(tile: Any, of: str) -> None:
     np.testing.assert_array_equal(np.asarray(program.run({"a": a})[0]), wanted)
 
 
-@pytest.mark.parametrize("of", ["int8", "float8_e4m3fn"])
-@pytest.mark.parametrize("added", ["narrow", "float16"])
-@pytest.mark.parametrize("tile", [JOINT[-1], *TURNS[1:2]], ids=["block", "turns"])
-def test_a_residual_is_fetched_before_the_sums_are_complete(tile: Any, added: str, of: str) -> None:
-    """Values are guarded: what is fetched for a tile that exceeds the rows and columns does not exceed the residual.
-
-    100352 x 256 x 64 took 18 us on an H200, with a residual 30.
-    """
-    rng = np.random.default_rng(5)
-    n, kind = tile.columns + 16, dt.of(of if added == "narrow" else added)
-    x, w = numbers(rng, of, (2, 9, 13, 64), small=True), numbers(rng, of, (n, 64, 1, 1), small=True)
-    r = numbers(rng, of, (2, 9, 13, n), small=True).astype(np.float32).astype(kind.numpy)
-    program = mgx.Program()
-    main = program.get_main_module()
-
-    def image(name: str, values: Array, of: dt.DType) -> Any:
-        given = main.add_parameter(name, mgx.Shape(of, list(values.shape)))
-        return main.add(mgx.op("transpose", permutation=(0, 3, 1, 2)), given)
-
-    def wide(value: Any) -> Any:
-        return main.add(mgx.op("convert", target_type=dt.float32), value)
-
-    sums = wide(main.add(QuantConvolution(), image("x", x, dt.of(of)), main.add_literal(w)))
-    total = main.add(mgx.op("add"), sums, wide(image("r", r, kind)))
-    made = main.add(mgx.op("quantizelinear", out_type=dt.of(of)), total, main.add_literal(np.float32(64)))
-    main.add_return([main.add(mgx.op("transpose", permutation=(0, 2, 3, 1)), made)])
-    wanted = program.clone()
-    wanted.compile(mgx.get_target("ref"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mgx_gpu_hip.codegen.narrow_products.tiles_by_time", lambda *_: [tile])
-        program.compile(GuardedTarget())
-    (step,) = program.executable.instances()[0].runner.schedule.steps
-    assert step.source.text.count("fetch_l2(p") == 1
-    got, expected = (np.asarray(p.run({"x": x, "r": r})[0]).astype(np.float32) for p in (program, wanted))
-    np.testing.assert_array_equal(got, expected)
-
-
 def test_tiles_with_a_warpgroup_that_loads_need_aligned_rows() -> None:
     """Only one product whose rows are whole chunks of 16 bytes, on units with warpgroup instructions."""
     traits = DeviceTraits(shared_most=232448)

@@ -9,7 +9,7 @@ from typing import Final
 from mgx_core import No
 from mgx_core import dtype as dt
 
-from .geometry import aligned, ceil_div, decompose, merge, offset_code
+from .geometry import aligned, ceil_div, decompose, merge
 from .narrow_operands import CHUNK, Loader, Product, Windows
 from .narrow_tiles import GROUP_WAVES, OWN_SUMS, Tile, tiles_by_time
 from .narrow_turns import consume, produce, rings
@@ -22,7 +22,6 @@ from .source import DeviceTraits, KernelSource, Tensor, storage_type
 __all__ = ["Windows", "narrow_product", "refuse_operands"]
 
 SECTOR: Final = 32  # bytes that a cache reads at a time
-LINE: Final = 128  # bytes of a cache line
 NARROW: Final = (dt.int8, dt.uint8, dt.float8_e4m3fn, dt.float8_e5m2, dt.float8_e4m3fnuz, dt.float8_e5m2fnuz)
 
 
@@ -122,7 +121,6 @@ class _Writer:
             *(WARPGROUP_SHARED if t.joint else ["SHARED_DYNAMIC(u8, room);"]),
             *Loader(self.p, t, self.threads, self.zeros.x_zero is not None, self.own).lines(),
             *start,
-            *(self.fetches(self.threads) if self.own else []),
             *(warpgroup_loop(self.p, t) if t.joint else self.loop()),
             *end,
             *(self.own_results("acc", "m0 + wave / 4u * 64u") if self.own else [*self.stage(), *self.results()]),
@@ -147,7 +145,7 @@ class _Writer:
             *WARPGROUP_SHARED,
             *rings(t),
             f"if (wave < {GROUP_WAVES}u) {{",
-            *(f"  {line}" for line in produce(p, t, tiles, corner, [*loader, *self.fetches(GROUP_WAVES * self.wave)])),
+            *(f"  {line}" for line in produce(p, t, tiles, corner, loader)),
             "} else {",
             *(f"  {line}" for line in consume(p, t, tiles, down, mine, [*corner, *start], finish)),
             "}",
@@ -333,33 +331,6 @@ class _Writer:
             ]
             ends.append(f"keep(seen{n});")
         return starts, ends
-
-    def fetches(self, threads: int) -> list[str]:
-        """Returns statements with which so many threads fetch the tile's part of a residual to L2.
-
-        It is read when the sums are complete, 16 bytes at a time and with two reads in flight: from DRAM, 1.3 TB/s.
-        """
-        p, t, after, lines = self.p, self.tile, self.after, list[str]()
-        for access in after.reads() if after else ():
-            assert after is not None
-            x = after.given[access.index]
-            batch, steps, column = self.split(access.strides)
-            if column != 1 or any(batch) or not any(steps):
-                continue
-            rows = merge(self.row_dims, [steps])
-            setup, names = decompose("r", rows.dims, "c")
-            wide = LINE // x.dtype.size
-            per_row = ceil_div(t.columns, wide)
-            at = offset_code([*names, f"(column{self.zeros.group})"], [*rows.strides[0], 1], access.offset, "u64")
-            lines += [
-                f"for (u32 e = threadIdx.x; e < {t.rows * per_row}u; e += {threads}u) {{",
-                f"  const u32 r = m0 + e / {per_row}u, column = n0 + e % {per_row}u * {wide}u;",
-                f"  if (r >= {p.rows}u || column >= {p.columns}u) continue;",
-                *(f"  {line}" for line in setup),
-                f"  fetch_l2(p{after.index[access.index]} + ({at}));",
-                "}",
-            ]
-        return lines
 
     def finish(self, width: int, read: list[str]) -> tuple[list[str], list[str]]:
         """Returns statements for all rows of columns `c`, and those for one row `r`; read: statements that read the sums."""

@@ -37,16 +37,6 @@ template <class T, int N> DEV void stv(void* p, vec<T, N> v) {
   *(W*)p = u.w;
 }
 
-// Starts to load the cache line at p to L2, for a later read; the emulated device reads a byte, so that guard pages detect wrong
-// addresses.
-DEV void fetch_l2(const void* p) {
-#if GPU_CUDA
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-#elif GPU_HOST
-  asm volatile("" ::"r"((u32) * (const u8*)p));
-#endif
-}
-
 // Copies 16 bytes from global to shared memory, zeros if not `valid`; complete after async_wait, visible to other threads after a
 // barrier.  async_commit ends a group; async_wait<N> waits until at most N of the thread's newest groups are in flight.
 DEV void async_copy16(void* shared, const void* global, bool valid = true) {
