@@ -123,6 +123,7 @@ TURNS = [
     replace(JOINT[-1], rows=128, columns=64, down=12, stages=2, turns=1),
     replace(JOINT[-1], rows=128, columns=128, down=12, stages=2, turns=2),
     replace(JOINT[-1], rows=192, columns=64, down=16, stages=2, turns=1),
+    replace(JOINT[-1], rows=64, columns=64, down=8, stages=2, turns=1),
 ]
 
 

@@ -73,7 +73,7 @@ def narrow_product(
         tile = tiles[tile]
     text = _Writer(p, tile, traits.wave, ys, after, zeros)
     count = ceil_div(p.columns, tile.columns) * ceil_div(p.rows, tile.rows)
-    grid = (min(count, traits.sm_count) if tile.turns else count, 1, math.prod(p.batch))
+    grid = (min(count, traits.sm_count * max(tile.resident, 1)) if tile.turns else count, 1, math.prod(p.batch))
     flops = 2 * p.rows * p.columns * p.depth * math.prod(p.batch)
     word = f"narrow_{'convolution' if windows else 'product'}_{tile.rows}x{tile.columns}"
     return one_launch(

@@ -120,9 +120,11 @@ TILES: Final = (
     Tile(192, 192, 128, 16, 1, 1, 4, True, 1, 1),
     Tile(192, 128, 128, 16, 1, 1, 5, True, 1, 1),
     Tile(128, 128, 128, 12, 1, 1, 6, True, 1, 2),
+    Tile(64, 128, 128, 8, 1, 1, 4, True, 2, 1),
 )
-# by the warpgroups that multiply, registers of a thread that loads for them, and of one that multiplies
-ROLE_REGISTERS: Final = {2: (72, 216), 3: (80, 144)}
+# by the warpgroups that multiply, registers of a thread that loads for them, and of one that multiplies; if one multiplies, two
+# blocks share a multiprocessor
+ROLE_REGISTERS: Final = {1: (72, 184), 2: (72, 216), 3: (80, 144)}
 REGISTERS: Final = 65536  # of a multiprocessor with wgmma; a thread has at most 255
 JOINT: Final = ("sm_90",)  # architectures with wgmma
 FINISHED: Final = 8.2  # sums per cycle to which a multiprocessor with wgmma applies an epilogue
@@ -181,7 +183,7 @@ def microseconds(
     room = max(traits.shared_most, 65536)
     resident = max(1, min(room // t.shared, 2048 // (t.waves * traits.wave), 4))
     if t.turns:
-        resident = 1
+        resident = max(t.resident, 1)
     elif t.joint:
         resident = max(1, min(resident, REGISTERS // (_registers(t, whole) * t.waves * 32)))
     busy = min(resident, ceil_div(blocks, traits.sm_count))
@@ -207,7 +209,7 @@ def _joint_cycles(t: Tile, blocks: int, busy: int, steps: int, sm_count: int, wh
     sums = t.rows * t.columns
     units = busy * sums * t.depth / 3200
     loads = busy * (t.rows + t.columns) * t.depth / 73
-    alone = 0 if t.turns else 550 + sums * t.depth / 6600
+    alone = 0 if t.turns and t.consumers > 1 else 550 + sums * t.depth / 6600
     step = max(units, loads, alone) + (0 if whole else 1.3 * busy * sums / 128)
     end = 2300 + busy * sums / (9 if t.turns else FINISHED)
     share = max(blocks / (sm_count * busy), 1.0)
