@@ -4,9 +4,10 @@
 
 NETS contains NAME.onnx with a symbolic batch; NAME.json lists names and extents of weights missing from the file, which are
 generated at random.  Prints the time of a run on device buffers (events around graph replays) and that of float16, by batch:
-in bursts of 0.2 s, half of which is measured, and of 10 replays.  Bursts of all alternate; short ones run at the clock frequency
-to which the power of their predecessors has led.  Kinds: int8, uint8 (activations with zero points, the default of
-quantize_int8), fp8, and with "-faster" only the products that become faster (`only_faster` of quantize).
+in bursts of 0.2 s, half of which is measured, and of 10 replays; and the seconds to quantize and to compile.  Bursts of all
+alternate; short ones run at the clock frequency to which the power of their predecessors has led.  Kinds: int8, uint8
+(activations with zero points, the default of quantize_int8), fp8, and with "-faster" only the products that become faster
+(`only_faster` of quantize).
 """
 
 from __future__ import annotations
@@ -121,27 +122,29 @@ def variant(path: Path, kind: str, batch: int) -> tuple[mgx.Program, dict[str, A
 
 def compare(path: Path, batches: list[int], kinds: list[str], show: bool) -> None:
     for batch in batches:
-        made: dict[str, tuple[Replay, float]] = {}
+        made: dict[str, tuple[Replay, float, float]] = {}
         for kind in ("fp16", *kinds):
             start = time.perf_counter()
             try:
                 program, feed = variant(path, kind, batch)
+                between = time.perf_counter()
                 program.compile(GpuTarget())
-                made[kind] = Replay(program, feed), time.perf_counter() - start
+                made[kind] = Replay(program, feed), between - start, time.perf_counter() - between
             except Exception as error:
                 print(f"{path.stem} b{batch} {kind} FAILED {type(error).__name__}: {str(error)[:300]}", flush=True)
                 continue
-        replays = [replay for replay, _ in made.values()]
+        replays = [replay for replay, *_ in made.values()]
         brief = dict(zip(made, milliseconds(replays), strict=True))
         times = dict(zip(made, milliseconds(replays, BURST), strict=True))
         wanted = made["fp16"][0].results[0].astype(np.float64)
-        for kind, (replay, seconds) in made.items():
+        for kind, (replay, quantized, compiled) in made.items():
             ratio = times[kind] / times["fp16"]
             noise = float(np.linalg.norm(replay.results[0] - wanted) / (np.linalg.norm(wanted) + 1e-30))
             print(
                 f"{path.stem} b{batch} {kind}: {times[kind]:.3f} ms, of fp16 {ratio:.2f}, in bursts of 10 {brief[kind]:.3f} ms, "
                 f"{brief[kind] / brief['fp16']:.2f}, off by {noise:.1e}, "
-                f"{len(replay.steps)} steps, {seconds:.0f} s to make, host {[s.name for s in replay.runner.hosted]}",
+                f"{len(replay.steps)} steps, {quantized:.1f} s to parse and quantize, {compiled:.1f} s to compile and run once, "
+                f"host {[s.name for s in replay.runner.hosted]}",
                 flush=True,
             )
             for step in replay.steps if show else ():
