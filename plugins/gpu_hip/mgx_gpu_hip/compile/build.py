@@ -25,9 +25,8 @@ __all__ = ["Code", "KernelCache", "Key", "Source", "build", "digest", "flags_of"
 
 JOBS = 8
 MUCH_TEXT: Final = 131072  # characters from which on processes compile: the text of 20 products on matrix units
-UNIT_TEXT: Final = (
-    16384  # characters: two products on matrix units take as long to compile as dozens of pointwise kernels
-)
+# characters of a unit: two products on matrix units take as long to compile as dozens of pointwise kernels
+UNIT_TEXT: Final = 16384
 
 
 class Source(Protocol):

@@ -28,10 +28,8 @@ START: Final = "from mgx_gpu_hip.compile.processes import serve; serve()"
 @contextmanager
 def compiler_processes(compiler: Compiler, count: int) -> Iterator[Compiler]:
     """Context manager: a compiler that compiles in `count` processes; the given one if processes cannot be started."""
-    if not Path(sys.executable or "").name.startswith(
-        "python"
-    ):  # embedded in a program, which would be started instead
-        yield compiler
+    if not Path(sys.executable or "").name.startswith("python"):
+        yield compiler  # Python is embedded in a program, which would be started instead
         return
     made = _Processes(compiler)
     try:
@@ -74,6 +72,7 @@ class _Processes:
             _send(process.stdin, (text, tuple(flags), arch))
             image, failed = pickle.load(process.stdout)  # type: ignore[arg-type]
         except (OSError, EOFError, pickle.UnpicklingError):
+            process.kill()  # what it may still write is not the answer to another source
             return self.compiler.compile(text, flags, arch)
         finally:
             self.idle.put(process)
