@@ -160,25 +160,28 @@ def test_padding_that_crops_bytes_is_left_to_the_generated_kernel() -> None:
 
 
 @pytest.mark.parametrize(
-    ("of", "window", "arch", "exhaustive", "tried"),
+    ("of", "image", "window", "arch", "exhaustive", "tried"),
     [
-        ("int8", 3, "sm_90", False, True),
-        ("int8", 1, "sm_90", False, False),
-        ("float8_e4m3fn", 3, "sm_90", False, False),
-        ("int8", 1, "sm_90", True, True),
-        ("int8", 1, "sm_80", False, True),
+        ("int8", (8, 256, 28), 3, "sm_90", False, True),
+        ("int8", (32, 512, 7), 3, "sm_90", False, True),
+        ("int8", (32, 128, 28), 3, "sm_90", False, False),
+        ("int8", (8, 256, 28), 1, "sm_90", False, False),
+        ("float8_e4m3fn", (8, 256, 28), 3, "sm_90", False, False),
+        ("int8", (8, 256, 28), 1, "sm_90", True, True),
+        ("int8", (8, 256, 28), 1, "sm_80", False, True),
     ],
 )
 def test_libraries_are_tried_for_bytes_where_they_were_faster(
-    of: str, window: int, arch: str, exhaustive: bool, tried: bool
+    of: str, image: tuple[int, int, int], window: int, arch: str, exhaustive: bool, tried: bool
 ) -> None:
     """Building four plans for each of resnet50's convolutions of bytes took 9 seconds on an H200's machine."""
     e = emitter(0.0)
     e.context.compile_for(arch)
     e.context.__dict__.update(libraries=object(), tuner=NarrowTuner(0.0))
     e.exhaustive, e.measured = exhaustive, True
-    x = e.input(Shape(dt.of(of), [8, 256, 28, 28]), 0)
-    w = e.literal(np.ones((256, 256, window, window), dt.of(of).numpy))
+    batch, channels, size = image
+    x = e.input(Shape(dt.of(of), [batch, channels, size, size]), 0)
+    w = e.literal(np.ones((channels, channels, window, window), dt.of(of).numpy))
     op = QuantConvolution(padding=(window // 2,) * 2)
     if tried:
         narrow_library.emit_single(e, op, (), [x, w])
