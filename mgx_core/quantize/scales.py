@@ -11,10 +11,11 @@ from ..ops.scalar import widen
 from ..types.argument import Array
 from ..types.dtype import DType
 
-__all__ = ["after_rounding", "rounded", "rounded_with_error", "scale_of", "signal_to_noise"]
+__all__ = ["after_rounding", "dequantized", "rounded", "rounded_with_error", "scale_of", "signal_to_noise"]
 
 LEAST = 1e-30  # smaller ranges are treated as 0
 PART = 1 << 15  # elements per part
+EXPONENT = np.uint32(0x7F800000)  # bits of a float32
 # Columns whose largest magnitudes differ by less than this share a scale in a floating-point type: exponents keep the relative
 # precision of all weights but those 2^-10 times smaller than the largest of their column, whose errors are 2^-14 of it.
 SIMILAR = 16.0
@@ -51,6 +52,26 @@ def rounded(value: Array, axis: int | None, to: DType) -> tuple[Array, Array]:
     return quotient.astype(to.numpy), _as_operand(scale, axis)
 
 
+def dequantized(value: Array, axis: int | None, to: DType) -> Array:
+    """Returns a float32 array quantized as by `rounded` and dequantized."""
+    scale, _ = _scales(value, axis, to)
+    codes = _quotient(value, scale, to, None)
+    if to.is_float:
+        codes = _nearest(codes, to)
+    codes *= scale
+    return codes
+
+
+def _nearest(codes: Array, to: DType) -> Array:
+    """Returns float32 numbers in the range of an 8-bit float type, rounded to it; conversions take four times as long."""
+    # the power of two not above a number, at least the smallest normal one
+    powers = np.maximum((codes.view(np.uint32) & EXPONENT).view(np.float32), np.float32(to.smallest_normal))
+    powers *= np.float32(1.5 * 2**23 * to.epsilon)  # a sum with it has no bits below the type's
+    codes = codes + powers
+    codes -= powers
+    return codes
+
+
 def rounded_with_error(value: Array, axis: int | None, to: DType) -> tuple[Array, Array, Array, float]:
     """Like `rounded`; also returns the error of each element and the SQNR in dB.
 
@@ -66,7 +87,7 @@ def rounded_with_error(value: Array, axis: int | None, to: DType) -> tuple[Array
         factor = scale[here] if axis == 0 else scale
         narrow[here] = _quotient(wide, factor, to, off)
         if to.is_float:
-            off[...] = widen(narrow[here])
+            off[...] = _nearest(off, to)
         off *= factor
         off -= wide
         signal, noise = signal + _energy(wide), noise + _energy(off)

@@ -16,7 +16,7 @@ from ..types.dtype import DType
 from .config import QuantizeConfig
 from .products import constant_weights, scaled
 from .ranges import Observer
-from .scales import after_rounding, rounded
+from .scales import after_rounding, dequantized
 
 __all__ = ["smooth"]
 
@@ -96,6 +96,6 @@ def _error(
     rows = after_rounding(seen.rows, *seen.range(config.ranges, config.percentile, types[0]), types[0])
     total = 0.0
     for w, wanted in zip(weights, exact, strict=True):
-        narrow, scale = rounded(w if by is None else w * by[:, None], 1 if config.per_channel else None, types[1])
-        total += float(((rows @ (narrow.astype(np.float32) * scale) - wanted) ** 2).sum())
+        narrow = dequantized(w if by is None else w * by[:, None], 1 if config.per_channel else None, types[1])
+        total += float(((rows @ narrow - wanted) ** 2).sum())
     return total

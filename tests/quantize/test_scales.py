@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mgx_core import dtype as dt
-from mgx_core.quantize.scales import PART, rounded, rounded_with_error, signal_to_noise
+from mgx_core.quantize.scales import PART, dequantized, rounded, rounded_with_error, signal_to_noise
 from mgx_core.types.dtype import DType
 
 
@@ -47,3 +47,18 @@ def test_ratios_of_numbers_whose_squares_are_no_float32(size: float) -> None:
     value = np.random.default_rng(2).standard_normal((64, 64)).astype(np.float32)
     wanted = rounded_with_error(value, 0, dt.int8)[3]
     assert rounded_with_error(value * np.float32(size), 0, dt.int8)[3] == pytest.approx(wanted, abs=0.1)
+
+
+@pytest.mark.parametrize("to", [dt.int8, dt.float8_e4m3fn, dt.float8_e5m2])
+@pytest.mark.parametrize("axis", [None, 1])
+def test_dequantized_numbers_are_those_of_the_codes(axis: int | None, to: DType) -> None:
+    """Numbers of all magnitudes and both signs, zeros, ties, and the largest of the type."""
+    rng = np.random.default_rng(4)
+    value = rng.standard_normal((512, 64)).astype(np.float32) * np.exp2(rng.integers(-24, 8, (512, 64))).astype(
+        np.float32
+    )
+    value[:256, :8] = np.arange(256, dtype=np.uint8)[:, None].view(dt.float8_e4m3fn.numpy).astype(np.float32)
+    value[:256, 4:8] *= np.float32(1.0625)  # in the middle of two numbers of a power of two
+    value[~np.isfinite(value)] = 0
+    narrow, scale = rounded(value, axis, to)
+    np.testing.assert_array_equal(dequantized(value, axis, to), narrow.astype(np.float32) * scale)
