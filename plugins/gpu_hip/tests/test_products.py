@@ -14,6 +14,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.plans import PLANS
+from mgx_gpu_hip.plans.offer import output_like
 from mgx_gpu_hip.plans.products import library_product
 from mgx_gpu_hip.steps import KernelStep, LibraryStep
 from mgx_gpu_hip.target import GpuTarget
@@ -180,3 +181,29 @@ def test_products_are_scaled_into_the_order_that_heads_are_joined_in() -> None:
     steps = program.executable.instances()[-1].plan.steps
     assert steps[-1].outputs[0].strides == [16000, 40, 320, 1]
     assert not any(s.name.startswith("contiguous") for s in steps)
+
+
+@pytest.mark.parametrize(("channels", "group"), [(16, 1), (12, 1), (16, 16)])
+@pytest.mark.parametrize("heads", [1, 4])
+def test_images_for_a_library_are_computed_with_their_channels_innermost(channels: int, group: int, heads: int) -> None:
+    """A network's input is converted, and heads [batch, heads, size, h w] become an image, in the order of the convolution."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    dims = [2, channels, 6, 5] if heads == 1 else [2, heads, channels // heads, 30]
+    image = main.add_parameter("x", mgx.Shape(dt.float32, dims))
+    narrow = main.add_instruction(mgx.op("convert", target_type="half"), [image])
+    seen = main.add_instruction(mgx.op("reshape", dims=[2, channels, 6, 5]), [narrow]) if heads > 1 else narrow
+    w = main.add_literal(np.ones((16, channels // group, 1, 1), np.float16))
+    main.add_return([main.add_instruction(mgx.op("convolution", group=group), [seen, w])])
+    context = GpuTarget().get_context()
+    context.compile_for("sm_90")
+    vars(context).update(libraries=object(), tuner=Tuner(4.0))
+    e = GpuEmitter(PLANS, context)
+    e.current = narrow
+    strides = output_like(e, dt.float16, dims, []).strides
+    if (channels, group) != (16, 1):
+        assert strides[-1] == 1
+    elif heads == 1:
+        assert strides == [480, 1, 80, 16]
+    else:
+        assert strides == [480, 4, 1, 16]

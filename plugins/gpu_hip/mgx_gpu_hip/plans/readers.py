@@ -33,8 +33,9 @@ def readable_strides(e: GpuEmitter, shape: Shape, number: int | None = None) -> 
     """Returns the strides in which no reader of the current instruction's result copies it; None to keep those of `shape`.
 
     Readers may be transposed.  Reshapes read row-major order, or an image with its channels innermost; batched products read
-    matrices at one distance; results of the program that pointwise work computes are row-major.  The innermost axis stays the
-    same, except for images and results.  number: of the result; None for the only one, or that of a member of a group.
+    matrices at one distance.  The innermost axis stays the same, except for images.  Pointwise work also computes results of
+    the program in row-major order, and what convolutions read with the channels innermost.
+    number: of the result; None for the only one, or that of a member of a group.
     """
     if e.current is None or (number is None and isinstance(e.current.result, TupleShape)):
         return None
@@ -161,10 +162,18 @@ def _copied_strides(e: GpuEmitter, reader: Instruction, order: Sequence[int], sh
     if reader.is_return:
         return packed_strides(lens, order) if _is_pointwise(e.current) else None
     seen = Shape(shape.dtype, [lens[a] for a in order], [strides[a] for a in order])
-    if op.reshapes and op.view is not None and op.view(seen) is None:
-        image = image_strides(e, reader, seen)
+    if _reads_channels_last(e, reader, seen):
+        found = packed_strides(lens, [order[0], *order[2:], order[1]])
+        return found if found != strides and _is_pointwise(e.current) else None
+    if op.reshapes and op.view is not None:
+        copied = op.view(seen) is None
+        turned = copied or (_is_pointwise(e.current) and _is_read_channels_last(e, reader))
+        image = image_strides(e, reader, seen) if turned else None
         if image is not None:
-            return [image[list(order).index(a)] for a in range(shape.rank)]
+            found = [image[list(order).index(a)] for a in range(shape.rank)]
+            return None if found == strides else found
+        if not copied:
+            return None
         found = packed_strides(lens, order)
     # libraries step through a batch by one stride
     elif _is_product(op) and uniform_step(seen.lens()[:-2], seen.strides()[:-2]) is None:
@@ -172,6 +181,24 @@ def _copied_strides(e: GpuEmitter, reader: Instruction, order: Sequence[int], sh
     else:
         return None
     return found if any(p == q == 1 < n for n, p, q in zip(lens, strides, found, strict=True)) else None
+
+
+def _reads_channels_last(e: GpuEmitter, reader: Instruction, x: Shape) -> bool:
+    """Returns True if an instruction is a library's convolution, which reads images of whole vectors of channels that way."""
+    op, channels = op_of(reader), x.lens()[1]
+    if e.context.libraries is None or not is_convolution(op) or not all(type(n) is int for n in x.lens()):
+        return False
+    anchor = (
+        op if isinstance(op, Convolution) else next(i.op for i in reader.modules[0] if isinstance(i.op, Convolution))
+    )
+    return isinstance(anchor, Convolution) and anchor.group == 1 and channels * x.dtype.size % VECTOR == 0
+
+
+def _is_read_channels_last(e: GpuEmitter, ins: Instruction) -> bool:
+    """Returns True if only convolutions of a library read an instruction's result."""
+    image = ins.result
+    fixed = bool(ins.users) and isinstance(image, Shape) and not image.dynamic() and image.rank > 2
+    return fixed and all(_reads_channels_last(e, u, ins.shape) for u in ins.users)
 
 
 def _is_pointwise(ins: Instruction | None) -> bool:
