@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from mgx_core import Kernels, Module, No, Operation, Shape, TupleShape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
+from mgx_core.ops.concat import Concat
+from mgx_core.ops.control import FusedReduce, PointwiseGroup
+from mgx_core.ops.elementwise import Pointwise
+from mgx_core.ops.pad import Pad
 from mgx_core.targets.emitted import Check, Emit
 from mgx_core.targets.emitted import offer as offer_emitted
 from mgx_core.targets.kernel import op_of
@@ -25,6 +29,8 @@ from ..kernel import GpuKernel
 from .readers import concat_part, readable_strides
 
 __all__ = ["counting", "emit_generated", "generated", "offer", "output_like"]
+
+ANY_STRIDES: Final = (Pointwise, PointwiseGroup, FusedReduce, Concat, Pad)  # their kernels write any slice of memory
 
 
 def offer(
@@ -95,8 +101,11 @@ def emit_generated(e: GpuEmitter, write: Generator, op: Any, modules: Sequence[M
     if len(fixed) < len(items):
         raise Refused(f"the result {result} is not a tensor")
     like = [a for a in given if a is not None]
-    whole = e.current is not None and op_of(e.current) is op  # not a member of a group
-    outputs = [output_like(e, r.dtype, r.lens(), like, number if whole else None) for number, r in enumerate(fixed)]
+    # not a member of a group, nor of a kernel that requires dense results
+    whole = e.current is not None and op_of(e.current) is op and isinstance(op, ANY_STRIDES)
+    numbers = range(len(fixed)) if whole else [None] * len(fixed)
+    free = isinstance(op, (Pointwise, PointwiseGroup))
+    outputs = [output_like(e, r.dtype, r.lens(), like, n, free) for n, r in zip(numbers, fixed, strict=True)]
     e.kernel(write, op, modules, given, outputs)
     return outputs[0] if not isinstance(result, TupleShape) else tuple(outputs)
 
@@ -107,17 +116,22 @@ def _results(body: Module) -> Any:
 
 
 def output_like(
-    e: GpuEmitter, dtype: DType, lens: Sequence[int], args: Sequence[Value], number: int | None = None
+    e: GpuEmitter,
+    dtype: DType,
+    lens: Sequence[int],
+    args: Sequence[Value],
+    number: int | None = None,
+    free: bool = False,
 ) -> Value:
     """Allocates a value with the memory order of the operand with the most extents other than 1, of several the first one.
 
     Operands have its rank, ignoring leading extents of 1.  In the order that all readers need instead, if they would copy it.
     number: of the current instruction's result, which is allocated in the concatenation that reads it; None for one that may
-    be a member's.
+    be a member's.  free: the kernel writes any order as fast.
     """
     strides = _strides_like(lens, args)
     shape = Shape(dtype, lens, strides)
-    readable = readable_strides(e, shape, number) if len(lens) > 2 else None
+    readable = readable_strides(e, shape, number, free) if len(lens) > 2 else None
     part = None if readable is not None or number is None else concat_part(e, shape, number)
     return part or e.allocate(dtype, lens, readable or strides)
 

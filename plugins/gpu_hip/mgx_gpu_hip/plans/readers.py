@@ -29,18 +29,19 @@ VECTOR: Final = 16  # bytes that a thread moves at once
 ANY_ORDER: Final = (Pointwise, PointwiseGroup, FusedReduce, Concat)  # read images in any order
 
 
-def readable_strides(e: GpuEmitter, shape: Shape, number: int | None = None) -> list[int] | None:
+def readable_strides(e: GpuEmitter, shape: Shape, number: int | None = None, free: bool = False) -> list[int] | None:
     """Returns the strides in which no reader of the current instruction's result copies it; None to keep those of `shape`.
 
     Readers may be transposed.  Reshapes read row-major order, or an image with its channels innermost; batched products read
-    matrices at one distance.  The innermost axis stays the same, except for images.  Pointwise work also computes results of
-    the program in row-major order, and what convolutions read with the channels innermost.
+    matrices at one distance.  The innermost axis stays the same, except for images.
     number: of the result; None for the only one, or that of a member of a group.
+    free: the kernel writes any order as fast: results of the program are row-major, and what convolutions read has the
+    channels innermost.
     """
     if e.current is None or (number is None and isinstance(e.current.result, TupleShape)):
         return None
     readers = _readers(e.current, shape, number or 0)
-    wanted = [_copied_strides(e, reader, order, shape) for reader, order in readers]
+    wanted = [_copied_strides(e, reader, order, shape, free) for reader, order in readers]
     strides = wanted[0] if wanted else None
     if strides is None or any(w != strides for w in wanted):
         return None
@@ -156,18 +157,20 @@ def _readers(ins: Instruction, shape: Shape, number: int) -> list[tuple[Instruct
     return found
 
 
-def _copied_strides(e: GpuEmitter, reader: Instruction, order: Sequence[int], shape: Shape) -> list[int] | None:
+def _copied_strides(
+    e: GpuEmitter, reader: Instruction, order: Sequence[int], shape: Shape, free: bool = False
+) -> list[int] | None:
     """Returns the strides that a reader of the axes in some order needs; None if it would not copy the value, or any would do."""
     op, lens, strides = op_of(reader), shape.lens(), shape.strides()
     if reader.is_return:
-        return packed_strides(lens, order) if _is_pointwise(e.current) else None
+        return packed_strides(lens, order) if free else None
     seen = Shape(shape.dtype, [lens[a] for a in order], [strides[a] for a in order])
     if _reads_channels_last(e, reader, seen):
         found = packed_strides(lens, [order[0], *order[2:], order[1]])
-        return found if found != strides and _is_pointwise(e.current) else None
+        return found if found != strides and free else None
     if op.reshapes and op.view is not None:
         copied = op.view(seen) is None
-        turned = copied or (_is_pointwise(e.current) and _is_read_channels_last(e, reader))
+        turned = copied or (free and _is_read_channels_last(e, reader))
         image = image_strides(e, reader, seen) if turned else None
         if image is not None:
             found = [image[list(order).index(a)] for a in range(shape.rank)]
@@ -199,14 +202,6 @@ def _is_read_channels_last(e: GpuEmitter, ins: Instruction) -> bool:
     image = ins.result
     fixed = bool(ins.users) and isinstance(image, Shape) and not image.dynamic() and image.rank > 2
     return fixed and all(_reads_channels_last(e, u, ins.shape) for u in ins.users)
-
-
-def _is_pointwise(ins: Instruction | None) -> bool:
-    """Returns True for pointwise work, alone or at the end of a group."""
-    if ins is None:
-        return False
-    ops = [o.op for o in ins.modules[0].outputs] if isinstance(op_of(ins), Group) else [op_of(ins)]
-    return all(isinstance(op, (Pointwise, PointwiseGroup)) for op in ops)
 
 
 def _is_product(op: Operation) -> bool:
