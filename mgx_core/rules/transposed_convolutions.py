@@ -13,7 +13,8 @@ from ..ir.instruction import Instruction
 from ..named_tuples import NamedTuple
 from ..ops.broadcast import Broadcast
 from ..ops.convolution import Convolution, ConvolutionBackwards
-from ..ops.movement import Transpose
+from ..ops.movement import Reverse, Transpose
+from ..ops.pad import Pad
 from ..ops.pointwise import Add
 from ..ops.reshape import Reshape
 from ..ops.slice import Slice
@@ -39,19 +40,24 @@ class _Axis(NamedTuple):
     extent: Dim
 
 
-def transposed_convolutions(name: str, declined: Callable[[Instruction], No | None] = lambda i: None) -> Rules:
-    """Returns rules for a target, by the name of the set; declined: why a convolution stays as it is."""
+def transposed_convolutions(
+    name: str, declined: Callable[[Instruction], No | None] = lambda i: None, computed: bool = False
+) -> Rules:
+    """Returns rules for a target, by the name of the set.
+
+    declined: why a convolution stays as it is; computed: weights that are not constant are rearranged at run time.
+    """
     rules = Rules(name)
 
     @rules.on(ConvolutionBackwards)
     def convolution_for_each_place(i: Instruction, b: Builder) -> Instruction | No | None:
         """convolution_backwards(x, w) of stride s -> convolution(x, w') with s times the channels, then a pixel shuffle."""
-        return declined(i) or _convolved(i, b, zeros=False)
+        return declined(i) or _convolved(i, b, False, computed)
 
     @rules.on(ConvolutionBackwards, changes=ROUNDING)
     def convolution_with_filled_windows(i: Instruction, b: Builder) -> Instruction | No | None:
         """The same with kernels padded by zeros, which turn an infinity that the result does not depend on into NaN."""
-        return declined(i) or _convolved(i, b, zeros=True)
+        return declined(i) or _convolved(i, b, True, computed)
 
     @rules.on(Add, reads=(Reshape, Slice))
     def bias_before_pixel_shuffle(i: Instruction, b: Builder) -> Instruction | None:
@@ -98,30 +104,38 @@ def _order(rank: int) -> tuple[int, ...]:
     return (0, 1, 2 + rank, *(axis for n in range(rank) for axis in (3 + rank + n, 2 + n)))
 
 
-def _convolved(i: Instruction, b: Builder, zeros: bool) -> Instruction | No:
+def _convolved(i: Instruction, b: Builder, zeros: bool, computed: bool) -> Instruction | No:
     op = i.op
     assert isinstance(op, ConvolutionBackwards)
     x, weights = i.inputs
     w = None if weights.literal is None else weights.literal.value
-    if not isinstance(w, np.ndarray):
+    if not isinstance(w, np.ndarray) and not computed:
         return No("the weights are not constant")
+    lengths = [n for n in weights.shape.dims[2:] if isinstance(n, int)]
     dims, out = x.shape.dims, i.shape.dims
-    strides, dilations, begins, _, _ = op.plan(len(dims) - 2, w.shape[2:])
+    if len(lengths) + 2 < len(dims):
+        return No("the windows are known only at run time")
+    strides, dilations, begins, _, _ = op.plan(len(dims) - 2, lengths)
+    if not isinstance(w, np.ndarray) and set(dilations) != {1}:
+        return No("the weights are not constant, and dilated")
     if any(isinstance(n, int) and n == 0 for n in (*dims, *out)):
         return No("there are no elements")
     axes = []
-    for n, *each in zip(dims[2:], out[2:], w.shape[2:], strides, dilations, begins, strict=True):
+    for n, *each in zip(dims[2:], out[2:], lengths, strides, dilations, begins, strict=True):
         axis = _axis(n, *each)
         if axis is None:
             return No("the extents of the result do not follow from those of x")
         axes.append(axis)
-    products, needed = prod(a.taps * a.stride for a in axes), prod(w.shape[2:])
+    products, needed = prod(a.taps * a.stride for a in axes), prod(lengths)
     if products > needed and not zeros:
         return No("zeros would fill up windows")
     if products > MOST * needed:
         return No("most multiplications would be by zero")
     padding = tuple(a.padding for a in axes)
-    kernels = b.literal(Argument.from_value(_kernels(w, op.group, axes, dilations)))
+    if isinstance(w, np.ndarray):
+        kernels = b.literal(Argument.from_value(_kernels(w, op.group, axes, dilations)))
+    else:
+        kernels = _computed_kernels(b, weights, op.group, axes)
     made = b.add(Convolution(padding=(*padding, *padding), group=op.group), x, kernels)
     steps = [a.stride for a in axes]
     if prod(steps) > 1:
@@ -159,7 +173,29 @@ def _kernels(w: Array, group: int, axes: list[_Axis], dilations: tuple[int, ...]
     taps = tuple(slice(0, (k - 1) * d + 1, d) for k, d in zip(lengths, dilations, strict=True))
     spread[(slice(None), slice(None), *taps)] = w
     split = spread.reshape(group, channels // group, outer, *(n for a in axes for n in (a.taps, a.stride)))
-    turned = np.flip(split, tuple(3 + 2 * n for n in range(len(axes))))
-    order = (0, *(4 + 2 * n for n in range(len(axes))), 2, 1, *(3 + 2 * n for n in range(len(axes))))
-    made = turned.transpose(order)
+    turned = np.flip(split, _taps(len(axes)))
+    made = turned.transpose(_phases(len(axes)))
     return np.ascontiguousarray(made.reshape(-1, channels // group, *(a.taps for a in axes)))
+
+
+def _computed_kernels(b: Builder, w: Instruction, group: int, axes: list[_Axis]) -> Instruction:
+    """Returns the same as `_kernels` for weights that are not constant and not dilated."""
+    channels, outer, *lengths = w.shape.dims
+    apart = (group, channels // group, outer, *(n for a in axes for n in (a.taps, a.stride)))
+    more = (a.taps * a.stride - n for a, n in zip(axes, lengths, strict=True))
+    made = b.add(Pad(pads=(*[0] * (len(axes) + 4), *more)), w)
+    made = b.add(Reshape(dims=apart), made)
+    made = b.add(Reverse(axes=_taps(len(axes))), made)
+    made = b.add(Transpose(permutation=_phases(len(axes))), made)
+    filters = outer * group * prod(a.stride for a in axes)
+    return b.add(Reshape(dims=(filters, channels // group, *(a.taps for a in axes))), made)
+
+
+def _taps(rank: int) -> tuple[int, ...]:
+    """Returns the axes of taps in weights [group, channels / group, filters, *(taps, phases)]."""
+    return tuple(3 + 2 * n for n in range(rank))
+
+
+def _phases(rank: int) -> tuple[int, ...]:
+    """Returns the order of these axes as [group, *phases, filters, channels / group, *taps]."""
+    return (0, *(4 + 2 * n for n in range(rank)), 2, 1, *_taps(rank))

@@ -10,6 +10,7 @@ import pytest
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.passes.rewrite import Rewrite
+from mgx_core.rules.engine import Rewriter
 from mgx_core.rules.transposed_convolutions import transposed_convolutions
 
 RULES = transposed_convolutions("pixel-shuffles", lambda i: None)
@@ -46,3 +47,42 @@ def test_a_bias_is_added_before_the_shuffle(
     Rewrite(RULES).apply(m)
     assert (m.outputs[0].op.name != "add") is moved
     np.testing.assert_allclose(Interpreter().run(m, feed)[0], wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize(
+    ("weights", "attributes"),
+    [
+        ([6, 4, 3, 3], {"stride": [2, 2], "padding": [0, 0], "dilation": [1, 1]}),
+        ([6, 4, 3, 5], {"stride": [2, 3], "padding": [1, 2], "dilation": [1, 1], "group": 3}),
+        ([6, 4, 4, 2], {"stride": [2, 2], "padding": [1, 0], "dilation": [1, 1], "output_padding": [1, 0], "group": 2}),
+        ([6, 4, 3], {"stride": [1], "padding": [1], "dilation": [1]}),
+    ],
+)
+def test_weights_may_be_computed(weights: list[int], attributes: dict[str, Any], constant: bool) -> None:
+    """The kernels of StyleGAN 2 are those of a sample: modulated, and normalized."""
+    rng = np.random.default_rng(0)
+    m = mgx.Module("main")
+    x = m.add_parameter("x", mgx.Shape("float32", [2, 6, 5, 4][: len(weights)]))
+    values = rng.standard_normal(weights).astype(np.float32)
+    w = m.add_literal(values) if constant else m.add_parameter("w", mgx.Shape("float32", weights))
+    m.add_return([m.add(mgx.op("convolution_backwards", **attributes), x, w)])
+    feed = [rng.standard_normal(x.shape.lens()).astype(np.float32), *([] if constant else [values])]
+    (wanted,) = Interpreter().run(m, feed)
+    Rewrite(transposed_convolutions("computed", computed=True)).apply(m)
+    assert not any(i.op.name == "convolution_backwards" for i in m)
+    np.testing.assert_allclose(Interpreter().run(m, feed)[0], wanted, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("computed", "dilation", "why"),
+    [(False, 1, "the weights are not constant"), (True, 2, "the weights are not constant, and dilated")],
+)
+def test_computed_weights_stay_transposed(computed: bool, dilation: int, why: str) -> None:
+    m = mgx.Module("main")
+    x, w = (m.add_parameter(n, mgx.Shape("float32", d)) for n, d in (("x", [1, 2, 5]), ("w", [2, 3, 3])))
+    op = mgx.op("convolution_backwards", stride=[2], padding=[0], dilation=[dilation])
+    m.add_return([m.add(op, x, w)])
+    rewriter = Rewriter(transposed_convolutions("computed", computed=computed))
+    rewriter.apply(m)
+    assert {r.why for r in rewriter.tally.refusals} == {why}

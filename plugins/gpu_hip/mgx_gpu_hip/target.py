@@ -39,7 +39,7 @@ from .signed_bytes import SIGNED
 
 __all__ = ["GpuTarget"]
 
-TRANSPOSED: Final = transposed_convolutions("transposed-convolutions")
+TRANSPOSED: Final = transposed_convolutions("transposed-convolutions", computed=True)
 
 
 class GpuTarget(Target):
