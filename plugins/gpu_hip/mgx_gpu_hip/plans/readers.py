@@ -32,8 +32,9 @@ ANY_ORDER: Final = (Pointwise, PointwiseGroup, FusedReduce, Concat)  # read imag
 def readable_strides(e: GpuEmitter, shape: Shape, number: int | None = None, free: bool = False) -> list[int] | None:
     """Returns the strides in which no reader of the current instruction's result copies it; None to keep those of `shape`.
 
-    Readers may be transposed.  Reshapes read row-major order, or an image with its channels innermost; batched products read
-    matrices at one distance.  The innermost axis stays the same, except for images.
+    Readers may be transposed; pointwise work, reductions and concatenations read any order.  Reshapes read row-major
+    order, or an image with its channels innermost; batched products read matrices at one distance.  The innermost axis stays
+    the same, except for images.
     number: of the result; None for the only one, or that of a member of a group.
     free: the kernel writes any order as fast: results of the program are row-major, and what convolutions read has the
     channels innermost.
@@ -41,12 +42,20 @@ def readable_strides(e: GpuEmitter, shape: Shape, number: int | None = None, fre
     if e.current is None or (number is None and isinstance(e.current.result, TupleShape)):
         return None
     readers = _readers(e.current, shape, number or 0)
-    wanted = [_copied_strides(e, reader, order, shape, free) for reader, order in readers]
+    strict = [(reader, order) for reader, order in readers if not isinstance(op_of(reader), ANY_ORDER)]
+    wanted = [_copied_strides(e, reader, order, shape, free) for reader, order in strict]
     strides = wanted[0] if wanted else None
     if strides is None or any(w != strides for w in wanted):
         return None
+    if len(strict) < len(readers) and not _same_inside(shape.lens(), shape.strides(), strides):
+        return None
     e.uncacheable()  # depends on the readers
     return strides
+
+
+def _same_inside(lens: Sequence[int], strides: Sequence[int], others: Sequence[int]) -> bool:
+    """Returns True if the same axis is innermost."""
+    return any(p == q == 1 < n for n, p, q in zip(lens, strides, others, strict=True))
 
 
 def concat_part(e: GpuEmitter, shape: Shape, number: int) -> Value | None:
@@ -183,7 +192,7 @@ def _copied_strides(
         found = packed_strides(lens, [*order[:-2], *sorted(order[-2:], key=lambda a: -strides[a])])
     else:
         return None
-    return found if any(p == q == 1 < n for n, p, q in zip(lens, strides, found, strict=True)) else None
+    return found if _same_inside(lens, strides, found) else None
 
 
 def _reads_channels_last(e: GpuEmitter, reader: Instruction, x: Shape) -> bool:
@@ -229,7 +238,7 @@ def image_strides(e: GpuEmitter, reshape: Instruction, x: Shape) -> list[int] | 
         return None
     strides = back[1].strides()
     images = all(map(_becomes_image, reshape.users))
-    if not images and not any(p == q == 1 < n for n, p, q in zip(lens, x.strides(), strides, strict=True)):
+    if not images and not _same_inside(lens, x.strides(), strides):
         return None
     return strides
 
