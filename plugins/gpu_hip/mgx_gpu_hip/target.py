@@ -25,6 +25,7 @@ from mgx_core.targets.schedule import Schedule
 from mgx_core.targets.tuning import KernelTuning
 
 from .attention_rules import HEADS, LARGE_HEADS, SCORES, WIDE_SUMS
+from .column_rules import COLUMNS
 from .context import GpuContext
 from .emitter import GpuEmitter
 from .join_caches import JoinCaches
@@ -95,6 +96,7 @@ class GpuTarget(Target):
             Rewrite(HEADS),
             Rewrite(allowed(WIDE_SUMS)),
             Rewrite(allowed(TRANSPOSED)),
+            Rewrite(allowed(COLUMNS)),
             FoldConstants(widened=True),
         )
 

@@ -1,0 +1,48 @@
+"""Products of matrices with one column each, as reductions."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Final
+
+from mgx_core import Instruction, No
+from mgx_core import dtype as dt
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.convert import Convert
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.pointwise import Mul
+from mgx_core.ops.reduce import ReduceSum
+from mgx_core.ops.reshape import Reshape
+from mgx_core.rules.constants import is_constant
+from mgx_core.rules.engine import ROUNDING, Builder, Rules
+from mgx_core.rules.outline import through_views
+
+__all__ = ["COLUMNS"]
+
+COLUMNS: Final = Rules("products-with-columns")
+FEWEST: Final = 16  # rows from which a reduction keeps the device as busy as a product
+MOST: Final = 1024  # terms of a sum that the threads of a row add
+
+
+@COLUMNS.on(Dot, changes=ROUNDING)
+def product_with_column(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dot(x, column) of a batch -> reduce_sum(x * transpose(column)), which joins the pointwise work around it.
+
+    A thread per sum read a row of x alone: 14.7 us for 8 x 8 matrices of 1,200 x 32 in float32, which are 9.8 MB (H200).
+    """
+    x, y = i.inputs
+    dims, columns = x.shape.dims, y.shape.dims[-1]
+    sizes = [n for n in dims if isinstance(n, int)]
+    if columns != 1 or len(dims) < 3 or len(sizes) < len(dims) or prod(sizes[:-2]) < 2:
+        return None
+    if i.shape.dtype not in (dt.float32, dt.float16, dt.bfloat16) or isinstance(y.op, Multibroadcast):
+        return None
+    if is_constant(through_views(y)):
+        return No("the columns are constant")
+    if sizes[-2] < FEWEST or sizes[-1] > MOST:
+        return No(f"fewer than {FEWEST} rows, or sums of more than {MOST} terms")
+    row = b.add(Reshape(dims=(*y.shape.dims[:-2], 1, sizes[-1])), y)
+    wide = [v if v.shape.dtype is dt.float32 else b.add(Convert(target_type=dt.float32), v) for v in (x, row)]
+    products = b.add(Mul(), wide[0], b.add(Multibroadcast(out_lens=dims), wide[1]))
+    sums = b.add(ReduceSum(axes=(len(dims) - 1,)), products)
+    return sums if i.shape.dtype is dt.float32 else b.add(Convert(target_type=i.shape.dtype), sums)

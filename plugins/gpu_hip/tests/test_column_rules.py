@@ -1,0 +1,49 @@
+"""Products of a batch of matrices with one column each run as reductions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from built_program import BuiltProgram
+
+import mgx_core as mgx
+from mgx_gpu_hip.target import GpuTarget
+
+
+def kernels(built: BuiltProgram, result: Any, device: int) -> list[str]:
+    """Compares the result on an emulated device with the reference; returns the kernels that ran."""
+    built.main.add_return([result])
+    plain = built.program.clone()
+    plain.compile(mgx.get_target("ref"))
+    wanted = plain.run(built.feed)[0].to_numpy().astype(np.float64)
+    built.program.compile(GpuTarget("host", device))
+    got = built.program.run(built.feed)[0].to_numpy().astype(np.float64)
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-3 * max(1.0, np.abs(wanted).max()))
+    return [s.kernel for s in built.program.executable.instances()[0].runner.schedule.steps]
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_a_product_with_a_column_joins_the_work_around_it(kind: str, device: int) -> None:
+    """Linear attention divides by the products of its features with their sum."""
+    built = BuiltProgram(1)
+    x = built.add("relu", built.argument(2, 3, 20, 32, kind=kind)[0])
+    y = built.argument(2, 3, 32, 1, kind=kind)[0]
+    found = kernels(built, built.add("exp", built.add("neg", built.add("abs", built.add("dot", x, y)))), device)
+    assert found[-1] == "generated fused_reduce" and set(found[:-1]) <= {"generated pointwise"}
+
+
+@pytest.mark.parametrize("case", ["constant", "shared", "few rows", "one matrix", "two columns"])
+def test_other_products_stay(case: str) -> None:
+    built = BuiltProgram(2)
+    batch = [1] if case == "one matrix" else [6]
+    x = built.argument(*batch, 8 if case == "few rows" else 20, 32, kind="float32")[0]
+    lens = [*([1] if case == "shared" else batch), 32, 2 if case == "two columns" else 1]
+    y = built.argument(*lens, kind="float32")[0]
+    if case == "constant":
+        y = built.main.add_literal(np.ones(lens, np.float32))
+    if case == "shared":
+        y = built.add("multibroadcast", y, out_lens=[6, 32, 1])
+    assert not any("reduce" in k for k in kernels(built, built.add("dot", x, y), 1))
