@@ -38,9 +38,10 @@ def reduce_stacked(i: Instruction, b: Builder) -> Instruction | No | None:
     The sum of narrow floats is computed in float32 and rounded once, as in the reduction; but convolutions of one tensor are
     added in their own type, since that becomes one convolution.
     """
-    stack, rank = i.inputs[0], i.shape.rank
-    if len(i.inputs) != 1 or not isinstance(stack.op, Concat):
+    stack = i.inputs[0]
+    if len(i.inputs) != 1 or not isinstance(stack.op, Concat) or not all(x.shape.ranked for x in stack.inputs):
         return None
+    rank = i.shape.rank
     axis = stack.op.axis % rank
     if op_as(i, Reduce).reduced_axes(rank) != (axis,) or any(x.shape.dims[axis] != 1 for x in stack.inputs):
         return None

@@ -254,3 +254,12 @@ def test_parts_of_parts_are_written_into_a_stack(device: int) -> None:
     *parts, total = b.program.executable.instances()[-1].plan.steps
     assert all(p.outputs[0].buffer is total.inputs[0].buffer for p in parts)
     assert [p.outputs[0].offset for p in parts] == [0, 8, 192, 200, 384, 392]
+
+
+def test_a_vector_is_written_into_its_concatenation() -> None:
+    b = Built()
+    x, y = b.given(8), b.given(16)
+    parts = [b.add("relu", x), b.add("abs", b.add("concat", y, x, axis=0))]
+    b.kernels(b.add("reduce_sum", b.add("concat", *parts, axis=0), axes=[0]))
+    copy = next(s for s in b.program.executable.instances()[-1].plan.steps if s.kernel == "generated concat")
+    assert [x.lens for x in copy.inputs] == [[24]]

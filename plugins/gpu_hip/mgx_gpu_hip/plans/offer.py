@@ -101,7 +101,7 @@ def emit_generated(e: GpuEmitter, write: Generator, op: Any, modules: Sequence[M
     if len(fixed) < len(items):
         raise Refused(f"the result {result} is not a tensor")
     like = [a for a in given if a is not None]
-    # not a member of a group, nor of a kernel that requires dense results
+    # no member of a group, and no kernel that requires dense results
     whole = e.current is not None and op_of(e.current) is op and isinstance(op, ANY_STRIDES)
     numbers = range(len(fixed)) if whole else [None] * len(fixed)
     free = isinstance(op, (Pointwise, PointwiseGroup))

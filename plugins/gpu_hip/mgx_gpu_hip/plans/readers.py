@@ -197,13 +197,12 @@ def _copied_strides(
 
 def _reads_channels_last(e: GpuEmitter, reader: Instruction, x: Shape) -> bool:
     """Returns True if an instruction is a library's convolution, which reads images of whole vectors of channels that way."""
-    op, channels = op_of(reader), x.lens()[1]
+    op = op_of(reader)
     if e.context.libraries is None or not is_convolution(op) or not all(type(n) is int for n in x.lens()):
         return False
-    anchor = (
-        op if isinstance(op, Convolution) else next(i.op for i in reader.modules[0] if isinstance(i.op, Convolution))
-    )
-    return isinstance(anchor, Convolution) and anchor.group == 1 and channels * x.dtype.size % VECTOR == 0
+    members = [op] if isinstance(op, Convolution) else [i.op for i in reader.modules[0]]
+    ungrouped = all(o.group == 1 for o in members if isinstance(o, Convolution))
+    return ungrouped and x.lens()[1] * x.dtype.size % VECTOR == 0
 
 
 def _is_read_channels_last(e: GpuEmitter, ins: Instruction) -> bool:
