@@ -128,7 +128,7 @@ def test_attention_of_other_types_and_lengths(queries: int, dtype: Any, toleranc
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("turned", [3, 6])
-@pytest.mark.parametrize("positions", [None, np.array([[4, 0, 7], [1, 1, 2]])])
+@pytest.mark.parametrize("positions", [None, np.array([[4, 0, 7], [1, 1, 2]]), np.array([5]), np.array([2], np.int32)])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float32, 1e-6), (np.float16, 2e-3)])
 def test_rotary(interleaved: bool, turned: int, positions: Any, dtype: Any, tolerance: float) -> None:
     lens = (2, 3, turned) if positions is None else (8, turned)

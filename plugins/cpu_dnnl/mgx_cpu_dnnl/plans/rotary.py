@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import or_refused
@@ -18,6 +20,7 @@ from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
 from .moves import emit_gather
+from .native_loops import broadcast, emit_op
 from .offer import offer
 
 __all__ = ["PLANS"]
@@ -31,8 +34,8 @@ def floats(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]
     x, _, _, positions = given
     if not isinstance(x, Shape) or x.dtype not in FLOATS:
         return No(f"a floating-point tensor is required, got {x}")
-    if isinstance(positions, Shape) and (positions.rank != 2 or positions.dtype not in (dt.int32, dt.int64)):
-        return No(f"int32 or int64 positions of rank 2 are required, got {positions}")
+    if isinstance(positions, Shape) and positions.dtype not in (dt.int32, dt.int64):
+        return No(f"int32 or int64 positions are required, got {positions}")
     return None
 
 
@@ -44,6 +47,8 @@ def emit_rotary(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     x, cos, sin, positions = given
     assert x is not None and cos is not None and sin is not None
     if positions is not None:
+        if len(positions.lens) == 1:
+            positions = _consecutive(e, positions, x.lens[2])
         cos, sin = (_gather_angles(e, table, positions) for table in (cos, sin))
     lens = x.lens
     half = cos.lens[-1]
@@ -79,6 +84,12 @@ def _body(dtype: Any, dims: Sequence[int]) -> Module:
     ]
     body.add_return([body.add(Convert(target_type=dtype), y) if narrow else y for y in results])
     return body
+
+
+def _consecutive(e: CpuEmitter, first: Value, count: int) -> Value:
+    """Returns consecutive positions [1, count] from the first one."""
+    steps = e.literal(np.arange(count).astype(first.shape.dtype.numpy).reshape(1, count))
+    return emit_op(e, Add(), broadcast(first, [1, count]), steps)
 
 
 def _gather_angles(e: CpuEmitter, table: Value, positions: Value) -> Value:
