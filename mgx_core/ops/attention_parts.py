@@ -55,7 +55,8 @@ def probabilities(scores: Array, sink: Array | None = None) -> Array:
     if sink is not None:
         top = np.maximum(top, sink)
     with np.errstate(all="ignore"):
-        out: Array = np.exp(scores - np.where(np.isneginf(top), scores.dtype.type(0), top))
+        top = np.where(np.isneginf(top), scores.dtype.type(0), top)
+        out: Array = np.exp(scores - top)
         total = out.sum(axis=-1, keepdims=True)
         if sink is not None:
             total = total + np.exp(sink - top)

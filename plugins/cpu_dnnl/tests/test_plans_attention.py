@@ -64,6 +64,29 @@ def test_attention(attributes: dict[str, Any], mask: Any, lengths: Any, offsets:
     assert steps(mgx.op("attention", **attributes), operands, 2e-6) == ["attention-op attention"]
 
 
+@pytest.mark.parametrize("queries", [1, 5, 70])
+@pytest.mark.parametrize(
+    ("attributes", "mask", "lengths"),
+    [
+        ({}, None, None),
+        ({"causal": True, "left_window_size": 4}, None, None),
+        ({}, "closed", None),
+        ({}, None, [37, 0]),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_sinks(queries: int, attributes: dict[str, Any], mask: Any, lengths: Any, dtype: Any) -> None:
+    """A score per head that has no key; queries without keys then have zeros as results, too."""
+    q, k, v = floats(B, H, queries, D, dtype=dtype), floats(B, G, T, D, dtype=dtype), floats(B, G, T, E, dtype=dtype)
+    sink = np.array([-np.inf, -30, -1, 0, 2, 40], dtype)
+    closed = np.zeros((B, 1, queries, T), np.bool_) if mask else None
+    given = None if lengths is None else np.array(lengths)
+    made = steps(
+        mgx.op("attention", **attributes), [q, k, v, closed, given, None, sink], 1e-5 if dtype == np.float32 else 2e-3
+    )
+    assert made == ["attention-op attention"]
+
+
 def test_masked_attention_keeps_scores_that_are_nan() -> None:
     keys = floats(B, G, T, D)
     keys[0, 0, 7, 2] = np.nan

@@ -48,6 +48,7 @@ def compile_attention(
     guarded: bool = False,
     closes: bool = False,
     lengths: int = 0,
+    sink: int = 0,
 ) -> JitKernel | No:
     """Returns a kernel for softmax(score(q k^T)) v, or `No`.
 
@@ -58,6 +59,7 @@ def compile_attention(
     closes: rows whose keys are all masked use weights of 0; a NaN score still makes its row NaN.
     lengths: 1-based index in `extra` of the number of valid keys by batch axes, which the score compares key indices with;
     later keys are not read and may hold anything.  0: none.
+    sink: 1-based index in `extra` of a float32 score by batch axes that takes part in the softmax without a key.  0: none.
     """
     shapes = (q, k, v, out)
     refused = _check(*shapes)
@@ -80,6 +82,7 @@ def compile_attention(
         q, k, v, out, extra, graph, loads, parameter_constants(nodes),
         rows=rows, causal=causal, turned=turned, packed=packed, paired=packed and can_pair(q, k, v, turned, engine),
         abreast=vectors_abreast(rows, engine), across=across, even=e % tile == 0, guarded=guarded, closes=closes, lengths=lengths,
+        sink=sink,
     )  # fmt: skip
     chunk = chunk_of(plan, m, math.prod(batch))
     add_args(plan, (m, n, d, e), n - m if offset is None else offset, chunk)

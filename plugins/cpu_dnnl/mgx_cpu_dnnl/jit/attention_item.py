@@ -18,7 +18,8 @@ class Item:
     given: constants of the score that are parameters; tile: keys of a register tile; half: number of remaining keys from which a
     partial tile is faster than single vectors; depth: elements or pairs of the head; part: addresses of
     the scratch areas; here: addresses of the item's queries, keys, values and results (q, k, v, o); extra: addresses of the
-    score's other operands; first, count: the item's rows; valid: number of valid keys of its sample.
+    score's other operands; sink: of the score without a key, if there is one; first, count: the item's rows; valid: number of
+    valid keys of its sample.
     """
 
     def __init__(self, c: Code, plan: Plan) -> None:
@@ -69,6 +70,11 @@ class Item:
             for axis, x in enumerate(batch):
                 base = c.gep(base, c.op("mul", x, self.arg(f"x{j}.{axis}")), MEMORY[node.dtype])
             self.extra.append(base)
+        self.sink: V | None = None
+        if plan.sink:
+            self.sink = self.bases[3 + plan.sink - 1]
+            for axis, x in enumerate(batch):
+                self.sink = c.gep(self.sink, c.op("mul", x, self.arg(f"sink{axis}")), "float")
         self.valid = self.n
         for node, base in zip(plan.loads, self.extra, strict=True):
             if node.parameter == plan.lengths:

@@ -67,11 +67,13 @@ class _Writer:
         """Initializes the maxima, sums and results of the item's rows."""
         c, n = self.c, self.lanes
         nothing = V("zeroinitializer", "float", n)
-        low = c.const(NEGATIVE, nothing)
+        total, top = nothing, c.const(NEGATIVE, nothing)
+        if self.item.sink is not None:  # the first score, whose weight is 1 and whose value is 0
+            total, top = c.const(1.0, nothing), c.splat(c.load(self.item.sink, "float", 0), n)
 
         def rows(r: V, _: list[V]) -> list[V]:
-            c.store(c.gep(self.item.part["sums"], r, "float"), nothing)
-            c.store(c.gep(self.item.part["tops"], r, "float"), low)
+            c.store(c.gep(self.item.part["sums"], r, "float"), total)
+            c.store(c.gep(self.item.part["tops"], r, "float"), top)
             return []
 
         def results(i: V, _: list[V]) -> list[V]:

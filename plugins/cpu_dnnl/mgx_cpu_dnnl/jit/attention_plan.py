@@ -49,6 +49,7 @@ class Plan:
     guarded: bool
     closes: bool
     lengths: int  # 1-based index of the extra operand with each sample's number of keys; 0: all have n
+    sink: int  # 1-based index of the extra operand with a score by head that has no key; 0: none
     args: Args = field(default_factory=Args)
     key: str = ""
 
@@ -130,6 +131,9 @@ def add_args(plan: Plan, extents: Sequence[int], offset: int, chunk: int) -> Non
     for j, node in enumerate(plan.loads):
         steps = node.strides
         args.enter({f"x{j}.{i}": step for i, step in enumerate([*[0] * (rank - len(steps)), *steps])})
+    if plan.sink:
+        steps = plan.extra[plan.sink - 1].strides()[:-2]
+        args.enter({f"sink{i}": step for i, step in enumerate([*[0] * (rank - 2 - len(steps)), *steps])})
     enter_parameters(args, plan.given)
 
 
@@ -139,6 +143,7 @@ def key_of(plan: Plan) -> str:
         f"guarded={plan.guarded} closes={plan.closes} packed={plan.packed} abreast={plan.abreast} across={plan.across}",
         *(["paired"] if plan.paired else []),
         f"lengths={plan.lengths}",
+        *([f"sink={plan.sink}"] if plan.sink else []),
     ]
     key_parts.append(" ".join(str(s.dtype) for s in (plan.q, plan.k, plan.v, plan.out)))
     key_parts.append(str((plan.k.strides()[-1] == 1, plan.q.strides()[-1] == 1, KEYS)))

@@ -32,13 +32,13 @@ FLOATS = (dt.float32, dt.float16, dt.bfloat16)
 
 def supported(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
     given: list[AnyShape | None] = [*inputs, *[None] * (7 - len(inputs))]
-    q, k, v, mask, *_, sink = given
+    q, k, v, mask, *_ = given
     if not isinstance(q, Shape) or not isinstance(k, Shape) or not isinstance(v, Shape):
         return No("queries, keys and values must be tensors")
     if any(x.dtype not in FLOATS for x in (q, k, v)):
         return No("queries, keys and values must be float32, float16 or bfloat16")
-    if op.result_of != "output" or sink is not None:
-        return No("results before the output and attention sinks are not supported")
+    if op.result_of != "output":
+        return No("results before the output are not supported")
     if op.precision not in (None, dt.float32):
         return No(f"softmax precision {op.precision} is not supported")
     if not isinstance(op.offset, int):
@@ -56,7 +56,7 @@ def emit_attention_op(e: CpuEmitter, op: Any, modules: Sequence[Module], args: S
     from ..jit.attention import compile_attention
 
     given: list[Value | None] = [*args, *[None] * (7 - len(args))]
-    q, k, v, mask, lengths, offsets, _ = given
+    q, k, v, mask, lengths, offsets, sink = given
     assert q is not None and k is not None and v is not None
     (b, h, s, d), (g, t), size = q.lens, k.lens[1:3], v.lens[3]
     if v.strides[3] != 1 and size != 1:
@@ -70,10 +70,12 @@ def emit_attention_op(e: CpuEmitter, op: Any, modules: Sequence[Module], args: S
     scores.scale(op, scale)
     simple = offsets is None and op.offset >= 0 and op.left_window_size < 0 and op.right_window_size < 0
     _apply_masks(e, op, scores, mask, lengths, offsets, simple)
+    if sink is not None:
+        scores.add_sink(sink if sink.shape.dtype is dt.float32 else _widened(e, sink))
     kernel = or_refused(compile_attention(
         heads[0].shape, shared[0].shape, shared[1].shape, heads[1].shape, e.engine,
         score=scores.finish(), extra=[x.shape for x in scores.extra], causal=op.causal and simple,
-        offset=op.offset, closes=True, lengths=scores.lengths,
+        offset=op.offset, closes=True, lengths=scores.lengths, sink=scores.sink,
     ))  # fmt: skip
     e.loop(kernel, [heads[0], *shared, *scores.extra], [heads[1]], "attention")
     return out
@@ -88,6 +90,7 @@ class _Scores:
         self.value = self.module.add_parameter("scores", Shape(dt.float32, lens))
         self.extra: list[Value] = []
         self.lengths = 0  # 1-based index in `extra` of the number of keys per sample; 0: none
+        self.sink = 0  # .. of the score that has no key
 
     def constant(self, value: float, dtype: Any = dt.float32) -> Instruction:
         one = self.module.add_literal(np.array(value).astype(dtype.numpy))
@@ -98,6 +101,12 @@ class _Scores:
         seen = value.view_at(0, Shape(value.shape.dtype, self.lens, list(strides)))
         self.extra.append(seen)
         return self.module.add_parameter(f"x{len(self.extra)}", Shape(value.shape.dtype, self.lens))
+
+    def add_sink(self, value: Value) -> None:
+        """Adds a score per head [h] that has no key, which the loop itself reads."""
+        step = value.strides[0]
+        self.operand(value, [0, step * self.lens[2], step, 0, 0])
+        self.sink = len(self.extra)
 
     def scale(self, op: Any, scale: float) -> None:
         self.value = self.module.add(Mul(), self.value, self.constant(scale))
@@ -162,6 +171,12 @@ def _apply_masks(
         scores.mask_unless(add(GreaterOrEqual(), keys, add(Add(), at, scores.constant(-op.left_window_size, dt.int64))))
     if op.right_window_size >= 0:
         scores.mask_unless(add(LessOrEqual(), keys, add(Add(), at, scores.constant(op.right_window_size, dt.int64))))
+
+
+def _widened(e: CpuEmitter, x: Value) -> Value:
+    wide = e.allocate(dt.float32, x.lens)
+    e.copy_into(x, wide)
+    return wide
 
 
 def _split_heads(x: Value, r: int) -> Value:
