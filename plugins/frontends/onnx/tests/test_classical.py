@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+import mgx_core as mgx
 from mgx_core import MgxError, parse_onnx
 from mgx_onnx.backend import RefBackend
 
@@ -342,3 +343,37 @@ def test_string_labels_are_looked_up_by_number(op: str) -> None:
     program = parse_onnx(model_of(op, [X], 2, 3, given).SerializeToString())
     (model,) = (i for i in program.get_main_module() if i.name.endswith("_classifier"))
     assert (model.op.labels_ints, model.op.labels_strings) == ((0, 1, 2), ())
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes"),
+    [
+        ("FeatureVectorizer", [X, X[:, :1].astype(np.int64)], {}),
+        ("FeatureVectorizer", [X, X[:, :2], X.reshape(*X.shape, 1)], {"inputdimensions": [2, 4, 3]}),
+        ("FeatureVectorizer", [X[0], X[1].astype(np.float64)], {"inputdimensions": [3, 5]}),
+        (
+            "LabelEncoder",
+            [np.float32([3, NAN, 1, 9])],
+            {"keys_floats": [1.0, NAN, 3.0, 1.0], "values_int64s": [5, 6, 7, 8]},
+        ),
+        (
+            "LabelEncoder",
+            [np.float32([[0, 2]])],
+            {"keys_floats": [-0.0, 7.0], "values_floats": [0.1, 7.0], "default_float": NAN},
+        ),
+        ("LabelEncoder", [np.array([4, 1 << 40])], {"keys_int64s": [-5, 1 << 40, 4], "values_floats": [0.5, 1.5, 2.5]}),
+    ],
+)
+def test_native_forms(op: str, inputs: list[Any], attributes: dict[str, Any]) -> None:
+    """Encoders that are rewritten for targets agree with their definitions, and leave nothing to the host."""
+    model = model_of(op, inputs, 1, 4 if op == "LabelEncoder" else 1, attributes)
+    given = {f"i{k}": x for k, x in enumerate(inputs)}
+    results = {}
+    for target in ("ref", "cpu"):
+        program = mgx.parse_onnx_buffer(model.SerializeToString())
+        program.compile(mgx.get_target(target))
+        (results[target],) = (r.to_numpy() for r in program.run(given))
+    assert program.executable is not None
+    assert not [p for p in program.executable.instances()[0].placements if p.place == "host"]
+    assert results["cpu"].dtype == results["ref"].dtype
+    np.testing.assert_array_equal(results["cpu"], results["ref"])

@@ -14,14 +14,17 @@ from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.builder import Builder, Operand
 from mgx_core.ops.compare import Equal, Greater, Isnan, Less
+from mgx_core.ops.concat import Concat
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.declaration import op
 from mgx_core.ops.index import Gather
 from mgx_core.ops.operation import Operation
+from mgx_core.ops.pad import Pad
 from mgx_core.ops.pointwise import Abs, Div, Mul, Sqrt, Sub, Where
 from mgx_core.ops.reduce import ReduceMax, ReduceSum
 from mgx_core.ops.reshape import Reshape
 from mgx_core.ops.scores import rows_of
+from mgx_core.ops.slice import Slice
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, may_equal
 from mgx_core.types.dtype import DType
@@ -130,6 +133,24 @@ class FeatureVectorizer(Operation):
                 rows = np.pad(rows[:, :width], ((0, 0), (0, max(0, width - rows.shape[1]))))
             columns.append(rows)
         return np.concatenate(columns, axis=1)
+
+    def decompose(self, b: Builder, *xs: Operand) -> Operand | None:
+        columns = []
+        for i, x in enumerate(xs):
+            n, *features = x.shape.dims if x.shape.rank > 1 else (1, *x.shape.dims)
+            sizes = [d for d in features if isinstance(d, int)]
+            if len(sizes) < len(features):
+                return None
+            size = math.prod(sizes)
+            rows = b.add(Convert(target_type=dt.float32), x)
+            rows = rows if x.shape.rank == 2 else b.add(Reshape(dims=(n, size)), rows)
+            width = self.inputdimensions[i] if self.inputdimensions else size
+            if width < size:
+                rows = b.add(Slice(axes=(1,), starts=(0,), ends=(width,)), rows)
+            elif width > size:
+                rows = b.add(Pad(pads=(0, 0, 0, width - size)), rows)
+            columns.append(rows)
+        return b.add(Concat(axis=1), *columns)
 
 
 @op("imputer", exact=True)

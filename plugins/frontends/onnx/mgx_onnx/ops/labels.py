@@ -10,8 +10,9 @@ import numpy as np
 
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError, ShapeError
+from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.builder import Builder, Operand
-from mgx_core.ops.compare import Equal
+from mgx_core.ops.compare import Equal, Isnan
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.declaration import op
 from mgx_core.ops.index import Gather
@@ -26,6 +27,7 @@ from .score_parts import spread
 __all__: list[str] = []
 
 FEW: Final = 512  # integers up to which looking them up one by one is faster than with arrays
+MOST_COMPARED: Final = 16  # maximum number of keys that are compared one by one
 MOST_ENTRIES: Final = 65536  # maximum size of an integer lookup table
 
 
@@ -101,10 +103,12 @@ class LabelEncoder(Operation):
         return out
 
     def decompose(self, b: Builder, x: Operand) -> Operand | None:
-        """Looks dense integer keys up in a table."""
+        """Looks dense integer keys up in a table, and compares with a few others one by one."""
         keys, signed = self.keys_int64s, x.shape.dtype is not dt.uint64
-        if not (keys and signed and max(keys) - min(keys) < MOST_ENTRIES) or self.values_strings:
+        if self.values_strings or self.keys_strings or not signed:
             return None
+        if not keys or max(keys) - min(keys) >= MOST_ENTRIES:
+            return self._compared(b, x)
         least, most = min(keys), max(keys)
         table = np.full(most - least + 1, self.default, self.dtype.numpy)
         for key, value in zip(keys, self.values_floats or self.values_int64s, strict=True):
@@ -115,6 +119,23 @@ class LabelEncoder(Operation):
         found = b.add(Gather(axis=0), b.literal(table), at)
         inside = b.add(Equal(), b.add(Add(), at, low), wide)
         return b.add(Where(), inside, found, spread(b, self.default, found))
+
+    def _compared(self, b: Builder, x: Operand) -> Operand | None:
+        """Compares with each key; None if there are many."""
+        keys, values = self.keys_floats or self.keys_int64s, self.values_floats or self.values_int64s
+        if len(keys) > MOST_COMPARED:
+            return None
+        wide = x if self.keys_floats else b.add(Convert(target_type=dt.int64), x)
+
+        def number(value: float) -> Operand:
+            made = b.literal(np.asarray(value).astype(self.dtype.numpy))
+            return b.add(Multibroadcast(out_lens=x.shape.dims), made)
+
+        out = number(self.default)
+        for key, value in zip(keys, values, strict=True):  # the last of equal keys applies
+            same = b.add(Isnan(), wide) if key != key else b.add(Equal(), wide, spread(b, key, wide))
+            out = b.add(Where(), same, number(value), out)
+        return out
 
 
 @lru_cache(maxsize=32)
