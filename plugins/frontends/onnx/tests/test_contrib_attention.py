@@ -89,6 +89,18 @@ def test_attention_attributes(agree: Any) -> None:
     )
 
 
+@pytest.mark.parametrize("op", ["Attention", "MultiHeadAttention"])
+def test_the_value_of_masked_scores_without_a_mask(op: str, agree: Any, caplog: Any) -> None:
+    """Optimizers write the attribute in any case; it is no unknown one."""
+    operands = (
+        [rand(B, S, HIDDEN)] * 3
+        if op == "MultiHeadAttention"
+        else [rand(B, S, I), rand(I, 3 * HIDDEN), rand(3 * HIDDEN)]
+    )
+    agree(op, *operands, num_heads=N, mask_filter_value=-10000.0, atol=2e-3, **MS)
+    assert not caplog.records
+
+
 def test_quantised_attention(agree: Any) -> None:
     x, w = (RNG.integers(0, 256, d).astype(np.uint8) for d in ((B, S, I), (I, 3 * HIDDEN)))
     scales = np.array(0.02, np.float32), np.array(0.03, np.float32)

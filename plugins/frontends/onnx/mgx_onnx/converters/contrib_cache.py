@@ -72,12 +72,12 @@ def padding_bias(
     n: Node, mask: Instruction | None, batch: Dim, length: Dim, total: Dim, past: Dim, dtype: dt.DType
 ) -> Instruction | None:
     """Returns a mask in any of ORT's forms as an additive bias: 0, or `mask_filter_value` for masked keys."""
+    closed = n.attr("mask_filter_value", ORT_MASK)  # read even without a mask: optimizers write it in any case
     if mask is None:
         return None
     if mask.shape.dtype not in (dt.int32, dt.int64, dt.bool_):
         n.fail(f"the mask must contain integers, got {mask.shape}")
     dims = mask.shape.dims
-    closed = n.attr("mask_filter_value", ORT_MASK)
     if len(dims) == 1:
         many = dims[0]
         positions = n.unsqueeze(counted(n, total), [0])
