@@ -212,6 +212,30 @@ def test_group_query_attention_inputs(agree: Any) -> None:
         agree("GroupQueryAttention", *new, outputs=4, qk_output=stage, **heads)
 
 
+def test_norms_of_queries_and_keys_with_their_own_epsilon(run: Any, caplog: Any) -> None:
+    q, k, v, qw, kw = rand(B, S, HIDDEN), rand(B, S, H), rand(B, S, H), rand(H), rand(H)
+    heads = {"num_heads": N, "kv_num_heads": 1, **MS}
+    given = v, None, None, i32([S - 1, S - 1]), i32([S]), *[None] * 7
+    kinds = {"k_quant_type": "NONE", "v_quant_type": "NONE", "kv_cache_bit_width": 8}
+    epsilons = {"qk_norm_epsilon": 0.3, "k_norm_epsilon": 2.0}
+    found = run("GroupQueryAttention", q, k, *given, qw, kw, outputs=3, **epsilons, **kinds, **heads)
+
+    def normalized(x: Any, weight: Any, epsilon: float) -> Any:
+        parts = x.reshape(B, S, -1, H)
+        return (
+            (parts / np.sqrt((parts**2).mean(-1, keepdims=True) + epsilon) * weight).reshape(x.shape).astype(np.float32)
+        )
+
+    wanted = run("GroupQueryAttention", normalized(q, qw, 0.3), normalized(k, kw, 2.0), *given[:5], outputs=3, **heads)
+    for a, b in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    assert not caplog.records
+    with pytest.raises(MgxError, match="key and value caches quantized to 4 bits"):
+        run(
+            "GroupQueryAttention", q, k, *given[:5], outputs=3, v_quant_type="PER_TENSOR", kv_cache_bit_width=4, **heads
+        )
+
+
 def test_packed_sequences(run: Any) -> None:
     lengths = [2, 4]
     x, w, bias = rand(6, I), rand(I, 3 * HIDDEN), rand(3 * HIDDEN)

@@ -335,6 +335,21 @@ def test_mixture_of_experts(agree: Any, act: str, normalize: int) -> None:
     agree("MoE", x, router, *first, *second, rtol=1e-3, atol=1e-4, **given)
 
 
+def test_activated_gates_that_are_limited(run: Any) -> None:
+    x, first, second = (RNG.normal(size=d).astype(F) for d in ((3, 8), (1, 12, 8), (1, 8, 6)))
+    extra = {"swiglu_fusion": 2, "activation_beta": 1.0, "swiglu_limit": 0.5, "swiglu_limit_after_activation": 1}
+    (found,) = run("MoE", x, np.ones((3, 1), F), first, None, second, k=1, activation_type="swiglu", **extra, **MS)
+    gate, up = np.split(x @ first[0].T, 2, 1)
+    hidden = np.minimum(gate / (1 + np.exp(-gate)), 0.5) * (np.clip(up, -0.5, 0.5) + 1)
+    np.testing.assert_allclose(found, hidden @ second[0].T, rtol=1e-4, atol=1e-5)
+
+
+def test_experts_packed_for_a_device(run: Any) -> None:
+    w, s = narrow(np.uint8, 1, 4, 4), np.ones((1, 4), F)
+    with pytest.raises(MgxError, match="weights_prepacked"):
+        run("QMoE", np.ones((2, 8), F), np.ones((2, 1), F), w, s, None, w, s, weights_prepacked=1, **MS)
+
+
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("size", [0, 16])
 def test_mixture_of_quantised_experts(agree: Any, bits: int, size: int) -> None:

@@ -66,8 +66,9 @@ def group_query_attention(
     q_norm: Instruction | None = None,
     k_norm: Instruction | None = None,
 ) -> tuple[Instruction | None, ...]:
-    if k_scale is not None or v_scale is not None or n.attr("k_quant_type", "NONE") != "NONE":
-        n.unsupported("quantized key and value caches")
+    bits, kinds = n.attr("kv_cache_bit_width", 8), (n.attr("k_quant_type", "NONE"), n.attr("v_quant_type", "NONE"))
+    if k_scale is not None or v_scale is not None or kinds != ("NONE", "NONE"):
+        n.unsupported(f"key and value caches quantized to {bits} bits")
     if n.attr("sliding_window_cache", 0):
         n.unsupported("sliding-window caches (sliding_window_cache)")
     if (past_key is None) != (past_value is None):
@@ -79,7 +80,7 @@ def group_query_attention(
         n.fail(f"query must be [b, s, hidden], got {query.shape}")
     q, k, v = _grouped_heads(n, query, key, value, heads, groups)
     if q_norm is not None and k_norm is not None:
-        q, k = _rms(n, q, q_norm), _rms(n, k, k_norm)
+        q, k = _rms(n, q, q_norm, "q"), _rms(n, k, k_norm, "k")
     last = n.convert(n.reshape(seqlens_k, (query.shape.dims[0],)), dt.int64)
     if n.attr("do_rotary", 0):
         if cos is None or sin is None:
@@ -152,9 +153,10 @@ def _turned(
     return n.add("gqa_rotary_embedding", x, last, cos, sin, interleaved=interleaved)
 
 
-def _rms(n: Node, x: Instruction, weight: Instruction) -> Instruction:
-    """RMS normalization of x over the last axis, times a weight."""
+def _rms(n: Node, x: Instruction, weight: Instruction, name: str) -> Instruction:
+    """RMS normalization of queries or keys (`name`: q or k) over the last axis, times a weight."""
+    epsilon = n.attr(f"{name}_norm_epsilon", n.attr("qk_norm_epsilon", 1e-6))
     wide = n.convert(x, dt.float32)
     mean = n.add("reduce_mean", n.add("mul", wide, wide), axes=(3,))
-    factor = n.add("rsqrt", n.pointwise("add", mean, n.literal(n.attr("qk_norm_epsilon", 1e-6), dt.float32)))
+    factor = n.add("rsqrt", n.pointwise("add", mean, n.literal(epsilon, dt.float32)))
     return n.convert(n.pointwise("mul", n.pointwise("mul", wide, factor), n.convert(weight, dt.float32)), x.shape.dtype)

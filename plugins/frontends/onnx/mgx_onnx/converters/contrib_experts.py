@@ -50,13 +50,16 @@ def activated(n: Node, x: Instruction, gate: Instruction | None) -> Instruction:
                 x, gate = (n.slice(x, [2], [width // 2 * i], [width // 2 * (i + 1)]) for i in range(2))
         if gate is None:
             n.fail("swiglu requires the gate's weights: fc3, or swiglu_fusion 1 or 2")
-        limit = n.attr("swiglu_limit", None)
+        limit, later = n.attr("swiglu_limit", None), n.attr("swiglu_limit_after_activation", 0)
         if limit is not None:
-            x = n.pointwise("min", x, n.literal(limit, x.shape.dtype))
             bounds = n.literal(-limit, x.shape.dtype), n.literal(limit, x.shape.dtype)
             gate = n.pointwise("clip", gate, *bounds)
+            x = x if later else n.pointwise("min", x, bounds[1])
         shifted = n.pointwise("add", gate, n.literal(n.attr("activation_beta", 0.0), x.shape.dtype))
-        return n.add("mul", n.add("swish", x, alpha=n.attr("activation_alpha", 1.0)), shifted)
+        y = n.add("swish", x, alpha=n.attr("activation_alpha", 1.0))
+        if limit is not None and later:
+            y = n.pointwise("min", y, n.literal(limit, y.shape.dtype))
+        return n.add("mul", y, shifted)
     names = {"relu": "relu", "gelu": "gelu_tanh", "silu": "swish", "identity": "identity"}
     if kind not in names:
         n.fail(f"activation_type must be one of swiglu, {', '.join(names)}, got {kind!r}")
@@ -135,6 +138,8 @@ def whole_weights(
 def qmoe(n: Node, x: Instruction, router: Instruction, *rest: Instruction | None) -> Instruction:
     if n.attr("quant_type", "int") != "int":
         n.unsupported(f"quant_type {n.attr('quant_type')!r}")
+    if n.attr("weights_prepacked", -1) == 1:
+        n.unsupported("weights in a layout of one device (weights_prepacked)")
     given = [*rest, *[None] * (19 - len(rest))]
     if any(v is not None for v in given[13:]):
         n.unsupported("activation scales and per-expert scales")

@@ -93,6 +93,7 @@ def embed_layer_norm(
 ) -> Any:
     if ids.shape.rank != 2 or gamma is None:
         n.fail(f"EmbedLayerNormalization requires input_ids [b, s] and gamma, got {ids.shape}")
+    n.attr("mask_index_type", 0)  # for shape inference
     dtype, wide = words.shape.dtype, computed_in(words)
     batch, length = ids.shape.dims
     total = n.convert(n.add("gather", words, ids, axis=0), wide)
