@@ -221,19 +221,22 @@ def deciding(module: Module, static: Mapping[Instruction, Any]) -> list[Instruct
         if ins in static or given(ins) or not ins.result.dynamic():
             continue
         if isinstance(ins.op, If):
-            operands = [
-                i for i in ins.inputs if numeric(i.result) and not i.result.dynamic() and i.shape.elements() == 1
-            ]
+            operands = [i for i in ins.inputs if _small(i, 1)]
+        elif ins.op.control or not (introduced(ins) or (isinstance(ins.result, Shape) and not ins.result.ranked)):
+            continue  # its extents follow from those of its operands
         elif isinstance(op_of(ins), _ROOTS):
-            operands = [
-                i for i in ins.inputs[1:] if numeric(i.result) and not i.result.dynamic() and i.shape.elements() <= READ
-            ]
+            operands = [i for i in ins.inputs[1:] if _small(i, READ)]
         else:
             operands = [i for i in ins.inputs if _read(i)]
-            if ins.op.control or len(operands) < sum(not (i.is_literal or i.is_absent) for i in ins.inputs):
+            if len(operands) < sum(not (i.is_literal or i.is_absent) for i in ins.inputs):
                 continue
         found.update(dict.fromkeys(i for i in operands if i in static or i.is_param))
     return list(found)
+
+
+def _small(ins: Instruction, most: int) -> bool:
+    """Returns True for a tensor of numbers with at most `most` elements."""
+    return numeric(ins.result) and not ins.result.dynamic() and ins.result.elements() <= most
 
 
 def _counted(ins: Instruction) -> tuple[int, int] | None:

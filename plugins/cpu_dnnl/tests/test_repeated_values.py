@@ -82,6 +82,24 @@ def test_two_values_have_two_programs() -> None:
     assert len(repeated(runner).programs) == 2
 
 
+def test_small_operands_that_determine_no_extents_may_change() -> None:
+    program = Program()
+    main = program.get_main_module()
+    x, n = main.add_parameter("x", Shape("float32", [12, 5])), main.add_parameter("n", Shape("int64", [1]))
+    row, at = main.add_parameter("row", Shape("float32", [1, 5])), main.add_parameter("at", Shape("int64", [2]))
+    part = main.add(mgx.op("slice", axes=[0]), x, main.add_literal(np.array([0])), n)
+    longer = main.add(mgx.op("concat", axis=0), part, row)
+    main.add_return([main.add(mgx.op("gather", axis=0), longer, at), main.add(mgx.op("neg"), longer)])
+    program, runner = compiled(program)
+    for k in range(repeated(runner).enough + 2):
+        given = {"x": X, "n": np.array([6]), "row": np.full((1, 5), k, np.float32), "at": np.array([k % 7, 6])}
+        first, second = (np.asarray(r) for r in program.run(given))
+        wanted = np.concatenate([X[:6], given["row"]])
+        np.testing.assert_array_equal(first, wanted[given["at"]])
+        np.testing.assert_array_equal(second, -wanted)
+    assert len(repeated(runner).programs) == 1
+
+
 def test_branches_of_different_ranks_or_extents() -> None:
     program = Program()
     main, then, other = program.get_main_module(), Module("then"), Module("other")
