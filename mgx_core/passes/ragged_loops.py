@@ -94,8 +94,9 @@ class _Iterations:
         self.values: dict[Instruction, Value] = {}
         self.extents: dict[str, Dim] = {}  # of values in the body
         self.ragged: dict[str, Ragged] = {}  # by the symbol of the slices' length
-        self.symbols: dict[str, Sym] = {}
-        self.vectors: dict[Instruction, Instruction] = {}
+        self.symbols: dict[str, Sym] = {}  # of lengths, by name
+        self.vectors: dict[Instruction, Instruction] = {}  # bounds and conditions as vectors over the iterations
+        self.appended: set[Instruction] = set()  # the lists after an iteration
         self.inside_branch = False
         self.length: Dim = 0
 
@@ -156,6 +157,7 @@ class _Iterations:
                 alone = list(p.users) == [after] and body.outputs.count(after) == 1 and after.inputs[0] is p
                 if not isinstance(state.op, SequenceEmpty) or not alone or len(after.inputs) > 2:
                     raise Refused("a list is used in an iteration")
+                self.appended.add(after)
             else:
                 start, step = whole(state), _step(p, after)
                 if start is None or step != 1 or p.shape.rank or bounds(number[0])[0] < 0:
@@ -183,7 +185,7 @@ class _Iterations:
             if ins.is_literal:
                 assert ins.literal is not None
                 self.values[ins] = self.module.add_literal(ins.literal, before=self.loop)
-            elif not (ins.is_param or ins.is_return or ins.is_absent or isinstance(ins.op, SequenceInsert)):
+            elif not (ins.is_param or ins.is_return or ins.is_absent or ins in self.appended):
                 self.values[ins] = value = self._computed(ins)
                 if not isinstance(value, tuple):
                     self._learn(ins, value)
