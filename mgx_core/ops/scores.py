@@ -14,7 +14,16 @@ from ..types.dim import Dim
 from ..types.dtype import DType
 from ..types.shape import Shape
 
-__all__ = ["check_labels", "label_dtype", "labels_of", "pairs_of", "rows_of", "transformed", "two_scores"]
+__all__ = [
+    "NEARLY_ZERO",
+    "check_labels",
+    "label_dtype",
+    "labels_of",
+    "pairs_of",
+    "rows_of",
+    "transformed",
+    "two_scores",
+]
 
 NEARLY_ZERO: Final = 1e-7  # scores below which SOFTMAX_ZERO returns zero
 

@@ -362,6 +362,16 @@ def test_string_labels_are_looked_up_by_number(op: str) -> None:
             {"keys_floats": [-0.0, 7.0], "values_floats": [0.1, 7.0], "default_float": NAN},
         ),
         ("LabelEncoder", [np.array([4, 1 << 40])], {"keys_int64s": [-5, 1 << 40, 4], "values_floats": [0.5, 1.5, 2.5]}),
+        (
+            "LinearRegressor",
+            [X],
+            {
+                "coefficients": [0.5, -1.0, 2.0, 0.0, 0.0, 0.0, 1.0, 1.0, 0.0],
+                "targets": 3,
+                "post_transform": "SOFTMAX_ZERO",
+            },
+        ),
+        ("LinearRegressor", [X * 0], {"coefficients": [1.0] * 6, "targets": 2, "post_transform": "SOFTMAX_ZERO"}),
     ],
 )
 def test_native_forms(op: str, inputs: list[Any], attributes: dict[str, Any]) -> None:
@@ -376,4 +386,4 @@ def test_native_forms(op: str, inputs: list[Any], attributes: dict[str, Any]) ->
     assert program.executable is not None
     assert not [p for p in program.executable.instances()[0].placements if p.place == "host"]
     assert results["cpu"].dtype == results["ref"].dtype
-    np.testing.assert_array_equal(results["cpu"], results["ref"])
+    np.testing.assert_allclose(results["cpu"], results["ref"], rtol=1e-6)

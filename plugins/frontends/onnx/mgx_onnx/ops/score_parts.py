@@ -10,14 +10,16 @@ from mgx_core import dtype as dt
 from mgx_core.ops.activation import Sigmoid
 from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.builder import Builder, Operand
+from mgx_core.ops.compare import Equal, Greater
 from mgx_core.ops.concat import Concat
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.index import Gather
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.operation import Operation
-from mgx_core.ops.pointwise import Add, Neg, Sub
-from mgx_core.ops.reduce import Argmax
+from mgx_core.ops.pointwise import Abs, Add, Div, Exp, Neg, Sub, Where
+from mgx_core.ops.reduce import Argmax, ReduceMax, ReduceSum
 from mgx_core.ops.reshape import Reshape
+from mgx_core.ops.scores import NEARLY_ZERO
 from mgx_core.ops.softmax import Softmax
 from mgx_core.types.argument import Array
 
@@ -47,7 +49,22 @@ def transformed_parts(b: Builder, scores: Operand, post_transform: str) -> Opera
     known: dict[str, Operation] = {"LOGISTIC": Sigmoid(), "SOFTMAX": Softmax(axis=-1)}
     if post_transform == "NONE":
         return scores
+    if post_transform == "SOFTMAX_ZERO":
+        return _softmax_without_zeros(b, scores)
     return b.add(known[post_transform], scores) if post_transform in known else None
+
+
+def _softmax_without_zeros(b: Builder, scores: Operand) -> Operand:
+    """Returns softmax over the last axis of the scores that are not 0; others stay 0."""
+
+    def per_row(x: Operand) -> Operand:
+        return b.add(Multibroadcast(out_lens=scores.shape.dims), x)
+
+    nothing = spread(b, 0.0, scores)
+    weights = b.add(Exp(), b.add(Sub(), scores, per_row(b.add(ReduceMax(axes=(-1,)), scores))))
+    weights = b.add(Where(), b.add(Greater(), b.add(Abs(), scores), spread(b, NEARLY_ZERO, scores)), weights, nothing)
+    total = per_row(b.add(ReduceSum(axes=(-1,)), weights))
+    return b.add(Div(), weights, b.add(Where(), b.add(Equal(), total, nothing), spread(b, 1.0, scores), total))
 
 
 def two_score_parts(b: Builder, score: Operand, post_transform: str, probabilities: bool) -> Operand | None:
