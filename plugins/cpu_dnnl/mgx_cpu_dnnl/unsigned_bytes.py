@@ -105,7 +105,8 @@ def _convert(module: Module, values: Sequence[Instruction]) -> None:
             _shift_zero(module, value)
             continue
         moves = value.op.replace(value=value.op.value + SHIFT) if isinstance(value.op, Pad) else value.op
-        module.replace_op(value, moves, value.shape.with_dtype(dt.uint8))  # extents that depend on data keep their symbols
+        # not inferred again: extents that depend on data keep their symbols
+        module.replace_op(value, moves, value.shape.with_dtype(dt.uint8))
         inputs = [_shift_constant(module, value, np.asarray(i.literal.value)) if i.literal is not None and _signed(i) else i
                   for i in value.inputs]  # fmt: skip
         module.rewire(value, inputs)
