@@ -8,6 +8,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.rearranged import gather_in_batches
 
 from ..converter import converts
 from ..node import Node
@@ -116,15 +117,37 @@ def combined_suppression(
     overlap: Instruction,
     least: Instruction,
 ) -> Any:
-    made = n.add(
-        "tf_combined_suppression",
-        boxes,
-        scores,
+    classes, count = scores.shape.dims[2], n.whole(total, "the boxes in all")[0]
+    per_class = n.whole(most, "the boxes per class")[0]
+    own = boxes.shape.dims[2] != 1  # each class has its own boxes, which are suppressed like those of another image
+    batch, length = scores.shape.dims[:2]
+    places, values = n.transpose(boxes, (0, 2, 1, 3)), n.transpose(scores, (0, 2, 1))
+    images, kinds = (batch * classes, 1) if own else (batch, classes)
+    values = n.reshape(values, (images, kinds, length))
+    found = n.add(
+        "nonmaxsuppression",
+        n.reshape(places, (images, length, 4)),
+        values,
+        n.literal([per_class], dt.int64),
         _one(n, overlap, dt.float32),
         _one(n, least, dt.float32),
-        per_class=n.whole(most, "the boxes per class")[0],
-        total=n.whole(total, "the boxes in all")[0],
-        padded_per_class=n.flag("pad_per_class"),
-        clipped=n.flag("clip_boxes", True),
     )
-    return n.items(made)
+    if n.flag("pad_per_class") and isinstance(classes, int):
+        count = min(count, per_class * classes)
+    none = n.literal(-np.inf, dt.float32)
+    kept = n.add("scatternd_none", n.broadcast_to(none, values.shape.dims), found, n.add("gathernd", values, found))
+    # there may be fewer candidates than results
+    wide = n.concat([n.reshape(kept, (batch, classes * length)), n.broadcast_to(none, (batch, count))], 1)
+    best, at = n.items(n.add("topk", wide, k=count, axis=1))
+    valid = n.pointwise("greater", best, none)
+    at = n.pointwise("where", valid, at, n.literal(0, dt.int64))
+    size = n.add("dimensions_of", boxes, start=1, end=2)
+    kind, box = n.pointwise("div", at, size), n.pointwise("fmod", at, size)
+    chosen = gather_in_batches(n, n.reshape(places, (batch, -1, 4)), at if own else box, 1, 1)
+    if n.flag("clip_boxes", True):
+        chosen = n.pointwise("clip", chosen, n.literal(0.0), n.literal(1.0))
+    zero = n.literal(0, dt.float32)
+    chosen = n.pointwise("where", n.unsqueeze(valid, [2]), chosen, zero)
+    scored, named = (n.pointwise("where", valid, v, zero) for v in (best, n.convert(kind, dt.float32)))
+    number = n.squeeze(n.add("reduce_sum", n.convert(valid, dt.int32), axes=[1]), [1])
+    return chosen, scored, named, number

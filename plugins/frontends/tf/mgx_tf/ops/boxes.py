@@ -8,7 +8,7 @@ import numpy as np
 
 from mgx_core import Shape, TupleShape
 from mgx_core import dtype as dt
-from mgx_core.converting.boxes import overlap, suppressed
+from mgx_core.converting.boxes import suppressed
 from mgx_core.errors import ShapeError
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
@@ -125,60 +125,3 @@ class OverlapSuppression(Operation):
             if all(overlaps[k, t] <= float(limit.reshape(-1)[0]) for t in taken):
                 taken.append(int(k))
         return np.array(taken, np.int32)
-
-
-@op("tf_combined_suppression")
-class CombinedSuppression(Operation):
-    """The best boxes of each image over all classes, after non-maximum suppression within each class.
-
-    boxes: float32 [b, n, 1 or classes, 4], scores: float32 [b, n, classes]; limit (intersection over union), least score: one
-    float32 each -> boxes [b, k, 4], scores [b, k], classes [b, k], int32 [b] number of valid boxes; k is `total`, or less with
-    `padded_per_class`.
-    Errors: ShapeError for other ranks.  Source: TensorFlow CombinedNonMaxSuppression.
-    """
-
-    per_class: int
-    total: int
-    padded_per_class: bool = False
-    clipped: bool = True
-
-    def infer(self, boxes: Shape, scores: Shape, limit: Shape, least: Shape) -> TupleShape:
-        if boxes.rank != 4 or scores.rank != 3:
-            raise ShapeError(f"boxes [b, n, q, 4] and scores [b, n, classes] are required, got {boxes} and {scores}")
-        batch, classes = boxes.dims[0], scores.dims[2]
-        count = (
-            min(self.total, self.per_class * classes)
-            if self.padded_per_class and isinstance(classes, int)
-            else self.total
-        )
-        each = Shape.of(dt.float32, (batch, count))
-        return TupleShape([Shape.of(dt.float32, (batch, count, 4)), each, each, Shape.of(dt.int32, (batch,))])
-
-    def compute(self, boxes: Array, scores: Array, limit: Array, least: Array) -> tuple[Array, ...]:
-        edge, floor = limit.reshape(-1)[0], least.reshape(-1)[0]
-        batch, _, classes = scores.shape
-        count = min(self.total, self.per_class * classes) if self.padded_per_class else self.total
-        places = np.zeros((batch, count, 4), np.float32)
-        values, kinds = np.zeros((batch, count), np.float32), np.zeros((batch, count), np.float32)
-        valid = np.zeros(batch, np.int32)
-        for b in range(batch):
-            found: list[tuple[float, int, int]] = []
-            for c in range(classes):
-                own = boxes[b, :, min(c, boxes.shape[2] - 1)]
-                found += [(float(scores[b, k, c]), c, k) for k in self._kept(own, scores[b, :, c], edge, floor)]
-            found.sort(key=lambda f: -f[0])
-            for at, (score, c, k) in enumerate(found[:count]):
-                box = boxes[b, k, min(c, boxes.shape[2] - 1)]
-                places[b, at] = np.clip(box, 0, 1) if self.clipped else box
-                values[b, at], kinds[b, at] = score, c
-            valid[b] = min(len(found), count)
-        return places, values, kinds, valid
-
-    def _kept(self, boxes: Array, scores: Array, edge: Any, floor: Any) -> list[int]:
-        taken: list[int] = []
-        for k in np.argsort(-scores, kind="stable"):
-            if len(taken) >= self.per_class or scores[k] <= floor:
-                break
-            if not taken or (overlap(boxes[k], boxes[taken]) <= edge).all():
-                taken.append(int(k))
-        return taken

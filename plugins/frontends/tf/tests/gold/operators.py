@@ -598,6 +598,11 @@ for method in ("lanczos3", "bicubic", "mitchellcubic", "gaussian", "bilinear"):
 case("TensorListConcatV2_open", lambda x: list(RAW.TensorListConcatV2(
     input_handle=RAW.TensorListFromTensor(tensor=x, element_shape=i(-1, 3)), element_dtype=tf.float32, element_shape=i(-1, 3), leading_dims=i(),
 )), image(2, 4, 3))  # fmt: skip
+for tag, dims, total, more in (
+    ("_own_boxes", (2, 9, 3, 4), 5, {}), ("_shared_boxes", (2, 9, 1, 4), 50, {}), ("_padded", (2, 9, 1, 4), 50, {"pad_per_class": True}),
+):  # fmt: skip
+    raw("CombinedNonMaxSuppression", f(*dims), u(2, 9, 3, high=1), c(4, kind=np.int32), c(total, kind=np.int32), np.float32(0.3),
+        np.float32(0.4), tag=tag, **more)  # fmt: skip
 raw(
     "CombinedNonMaxSuppression", f(1, 6, 1, 4), u(1, 6, 3), c(3, kind=np.int32), c(5, kind=np.int32), np.float32(0.4),
     np.float32(0.9), tag="_thresholds", clip_boxes=False,
