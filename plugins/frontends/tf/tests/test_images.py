@@ -17,6 +17,8 @@ from mgx_core import dtype as dt
 from mgx_core.types.memory_limit import limited
 from mgx_tf.ops.image import DecodePicture, JpegExtents
 from mgx_tf.ops.jpeg import jpeg
+from mgx_tf.ops.jpeg_blocks import ZIGZAG, Component, Scan
+from mgx_tf.ops.jpeg_huffman import Bits, table_of
 from mgx_tf.ops.png_filters import unfiltered
 
 FILES = {k: base64.b64decode(v) for k, v in json.loads((Path(__file__).parent / "pictures.json").read_text()).items()}
@@ -48,6 +50,26 @@ def test_scans_that_end_early_are_refused(data: bytes):
     with pytest.raises(ShapeError, match="is truncated"):
         jpeg(data)
     assert jpeg(data, recover=True).shape == (16, 16, 3)
+
+
+def coefficients(bits: str) -> list[int]:
+    """Returns a block decoded from bits. DC: 0 means 0. AC: 00 a number of 15 bits, 01 the end, 1000 one of 2 after three zeros."""
+    direct = table_of(bytes([1, *bytes(15)]), b"\0")
+    coded = table_of(bytes([0, 2, 0, 1, *bytes(12)]), b"\x0f\x00\x32")
+    scan, block = Scan({(0, 0): direct, (1, 0): coded}, False, 0, 63, 0, 0), [0] * 64
+    data = int(bits.ljust(104, "0"), 2).to_bytes(13, "big")
+    scan.read(Bits(data.replace(b"\xff", b"\xff\0")), Component(1, 1, 0), block)
+    return [block[place] for place in ZIGZAG.tolist()]
+
+
+def test_codes_and_coefficients_of_blocks():
+    """Numbers that the 16 bits ahead contain together with their code, and longer ones."""
+    found = coefficients("0" + "00" + "0" * 14 + "1" + "1000" + "10" + "1000" + "01" + "01")
+    assert found[:10] == [0, 1 - (1 << 15) + 1, 0, 0, 0, 2, 0, 0, 0, -2] and not any(found[10:])
+    with pytest.raises(ShapeError, match="undefined Huffman code"):
+        coefficients("011")
+    with pytest.raises(ShapeError, match="too many coefficients"):
+        coefficients("0" + "100011" * 16)
 
 
 def test_existing_values_are_read_on_request(new_graph: Any):

@@ -11,7 +11,7 @@ from mgx_core.types.argument import Array
 from mgx_core.types.memory_limit import require_memory
 
 from .jpeg_blocks import ZIGZAG, Component, Scan
-from .jpeg_huffman import Bits, Table
+from .jpeg_huffman import Bits, Table, table_of
 from .jpeg_pixels import fast_inverse_dct, inverse_dct, to_rgb, upsample, upsample_rows
 
 __all__ = ["extents", "jpeg"]
@@ -90,7 +90,7 @@ class _Decoder:
         while at < len(body):
             counts = body[at + 1 : at + 17]
             total = sum(counts)
-            self.tables[body[at] >> 4, body[at] & 15] = Table(counts, body[at + 17 : at + 17 + total])
+            self.tables[body[at] >> 4, body[at] & 15] = table_of(counts, body[at + 17 : at + 17 + total])
             at += 17 + total
 
     def _frame(self, body: bytes, progressive: bool) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from mgx_core.errors import ShapeError
 from mgx_core.records import dataclass
 
-from .jpeg_huffman import Bits, Table
+from .jpeg_huffman import Bits, Table, undefined_code
 
 __all__ = ["ZIGZAG", "Component", "Scan"]
 
@@ -70,23 +70,35 @@ class Scan:
             self._band(bits, self.tables[1, part.coded], block, first, last, low)
 
     def _band(self, bits: Bits, table: Table, block: list[int], k: int, last: int, low: int) -> None:
+        """Decodes coefficients; those whose bits are in the lookahead, nearly all, are read here rather than by `bits`."""
         if self.pending:
             self.pending -= 1
             return
+        words, end, at, steps = bits.words, bits.size, bits.at, table.steps
         while k <= last:
-            symbol = bits.code(table)
-            run, size = symbol >> 4, symbol & 15
+            step = steps[words[at >> 3] >> (16 - (at & 7)) & 0xFFFF if at < end else 0]
+            at += step & 31
+            run, size = step >> 5 & 15, step >> 9 & 15
             if size:
                 k += run
                 if k > 63:
                     raise ShapeError("a block of a JPEG file has too many coefficients")
-                block[PLACES[k]] = bits.number(size) << low
+                value = step >> 13
+                if not value:
+                    bits.at = at
+                    value = bits.number(size)
+                    at = bits.at
+                block[PLACES[k]] = value << low
                 k += 1
             elif run == 15:
                 k += 16
+            elif not step:
+                raise undefined_code()
             else:
+                bits.at = at
                 self.pending = (1 << run) - 1 + bits.take(run)
                 return
+        bits.at = at
 
     def _refined(self, bits: Bits, table: Table, block: list[int], k: int, last: int, unit: int) -> None:
         """Decodes a refinement scan: one more bit of each nonzero coefficient of a band, and newly nonzero ones."""
