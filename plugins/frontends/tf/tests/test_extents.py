@@ -174,3 +174,25 @@ def test_an_order_of_axes_without_some_of_them(new_graph: Any):
     program.compile(mgx.get_target("ref"))
     x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     np.testing.assert_array_equal(np.asarray(program.run({"x": x})[0]), x.transpose(1, 0, 2))
+
+
+@pytest.mark.parametrize("node", ["ResizeBicubic", "ResizeArea", "ScaleAndTranslate"])
+def test_images_of_open_extents_are_resampled_by_products(node: str, new_graph: Any):
+    """Once the extents of an image are known, the weights are constants."""
+    g = new_graph()
+    g.placeholder("x", F32, [-1, -1, -1, 3])
+    size = g.const("size", [5, 9], np.int32)
+    if node == "ScaleAndTranslate":
+        more = [g.const("scale", [0.8, 1.25], np.float32), g.const("by", [0.1, -0.2], np.float32)]
+        g.node(node, "y", "x", size, *more, T=F32, kernel_type="lanczos3", antialias=True)
+    else:
+        g.node(node, "y", "x", size, T=F32)
+    programs = [mgx.parse_buffer(g.data, "tf", output_names=["y"]) for _ in range(2)]
+    for program, target in zip(programs, ("cpu", "ref"), strict=True):
+        program.compile(mgx.get_target(target))
+    for dims in ((2, 6, 7, 3), (1, 3, 12, 3)):
+        x = np.random.default_rng(0).standard_normal(dims).astype(np.float32)
+        found, wanted = (np.asarray(program.run({"x": x})[0]) for program in programs)
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-6 * np.abs(wanted).max())
+    for instance in programs[0].executable.instances():
+        assert "tf_resample" not in instance.module.text()

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
 import numpy as np
 
-from mgx_core import Shape
+from mgx_core import Instruction, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.builder import Builder, Operand
 from mgx_core.ops.declaration import op
+from mgx_core.ops.linear import Dot
+from mgx_core.ops.movement import Transpose
 from mgx_core.ops.operation import Operation
+from mgx_core.ops.reshape import Reshape
 from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, fresh
 from mgx_core.types.memory_limit import require_memory
@@ -133,11 +138,41 @@ class Resample(Operation):
         return Shape.of(dt.float32, (x.dims[0], *dims, x.dims[3]))
 
     def compute(self, x: Array, size: Array, scale: Array | None = None, move: Array | None = None) -> Array:
+        for k, weights in enumerate(self._weights(x.shape, size, scale, move)):
+            x = np.moveaxis(np.tensordot(weights, x, (1, k + 1)), 0, k + 1)
+        return np.ascontiguousarray(x, np.float32)
+
+    def decompose(
+        self,
+        b: Builder,
+        x: Instruction,
+        size: Instruction,
+        scale: Instruction | None = None,
+        move: Instruction | None = None,
+    ) -> Operand | None:
+        """Decomposes into two matrix products, if extents and operands are known."""
+        if x.shape.dynamic() or any(i is not None and i.literal is None for i in (size, scale, move)):
+            return None
+        batch, height, width, channels = x.shape.lens()
+        down, along = self._weights(x.shape.lens(), *(_known(i) for i in (size, scale, move)))
+        rows, columns = len(down), len(along)
+        wide = b.add(Multibroadcast(out_lens=(batch, rows, height)), b.literal(down))
+        made = b.add(Dot(), wide, b.add(Reshape(dims=(batch, height, width * channels)), x))
+        turned = b.add(Transpose(permutation=(0, 1, 3, 2)), b.add(Reshape(dims=(batch, rows, width, channels)), made))
+        wide = b.add(Multibroadcast(out_lens=(batch, rows, width, columns)), b.literal(np.ascontiguousarray(along.T)))
+        return b.add(Transpose(permutation=(0, 1, 3, 2)), b.add(Dot(), turned, wide))
+
+    def _weights(
+        self, lens: Sequence[int], size: Array | None, scale: Array | None = None, move: Array | None = None
+    ) -> list[Array]:
+        """Returns the weights of rows and of columns, each [result's extent, image's extent]."""
+        found: list[Array] = []
+        assert size is not None
         for k, out in enumerate(int(v) for v in size.reshape(-1)):
-            length = x.shape[k + 1]
+            length = lens[k + 1]
             if out < 1 or length < 1:
-                raise ShapeError(f"an image of extents {list(x.shape)} cannot be resampled to {size.tolist()}")
-            require_memory((out, max(length, *x.shape)), 8)
+                raise ShapeError(f"an image of extents {list(lens)} cannot be resampled to {size.tolist()}")
+            require_memory((out, max(length, *lens)), 8)
             if scale is None or move is None:
                 way = cubic_weights if self.method == "cubic" else None
                 weights = way(length, out, self.corners, self.half) if way else area_weights(length, out, self.corners)
@@ -146,5 +181,9 @@ class Resample(Operation):
                 if not by > 0:
                     raise ShapeError(f"scales must be positive, got {scale.tolist()}")
                 weights = kernel_weights(length, out, by, float(move.reshape(-1)[k]), self.method, self.antialias)
-            x = np.moveaxis(np.tensordot(weights.astype(np.float32), x, (1, k + 1)), 0, k + 1)
-        return np.ascontiguousarray(x, np.float32)
+            found.append(weights.astype(np.float32))
+        return found
+
+
+def _known(x: Instruction | None) -> Array | None:
+    return None if x is None or x.literal is None else np.asarray(x.literal.value)
