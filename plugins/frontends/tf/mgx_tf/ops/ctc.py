@@ -104,28 +104,33 @@ class CtcBeam(Operation):
     def _search(self, log: Array) -> list[tuple[Any, float]]:
         """Returns prefixes with log probabilities, most probable first."""
         blank = log.shape[1] - 1
-        beam: dict[tuple[int, ...], tuple[float, float]] = {(): (0.0, -math.inf)}  # log P of ending in blank, in label
-        for step in log.tolist():
-            made: dict[tuple[int, ...], tuple[float, float]] = {}
-            for prefix, (in_blank, in_label) in beam.items():
-                total = _log_add(in_blank, in_label)
-                _more(made, prefix, total + step[blank], -math.inf)
-                if prefix:
-                    _more(made, prefix, -math.inf, in_label + step[prefix[-1]])
-                for label in range(blank):
-                    before = in_blank if prefix and prefix[-1] == label else total
-                    _more(made, (*prefix, label), -math.inf, before + step[label])
-            best = sorted(made, key=lambda p: -_log_add(*made[p]))[: self.width]
-            beam = {p: made[p] for p in best}
-        return [(p, _log_add(*v)) for p, v in sorted(beam.items(), key=lambda e: -_log_add(*e[1]))][: self.paths]
-
-
-def _log_add(a: float, b: float) -> float:
-    """Returns log(exp(a) + exp(b))."""
-    high, low = max(a, b), min(a, b)
-    return high if low == -math.inf else high + math.log1p(math.exp(low - high))
-
-
-def _more(made: dict[Any, tuple[float, float]], prefix: Any, in_blank: float, in_label: float) -> None:
-    a, b = made.get(prefix, (-math.inf, -math.inf))
-    made[prefix] = _log_add(a, in_blank), _log_add(b, in_label)
+        prefixes: list[tuple[int, ...]] = [()]
+        in_blank, in_label = np.zeros(1), np.full(1, -np.inf)  # log P of ending in blank, in label
+        for step in log:
+            total = np.logaddexp(in_blank, in_label)
+            last = np.array([p[-1] if p else blank for p in prefixes])
+            longer = total[:, None] + step[:blank]
+            repeats = np.flatnonzero(last < blank)  # a label after itself is a new one only if a blank is between
+            longer[repeats, last[repeats]] = in_blank[repeats] + step[last[repeats]]
+            in_blank, in_label = total + step[blank], in_label + step[last]
+            places = {p: k for k, p in enumerate(prefixes)}
+            for k, prefix in enumerate(prefixes):
+                parent = places.get(prefix[:-1]) if prefix else None
+                if parent is not None:  # one way to a prefix that is in the beam, too
+                    in_label[k] = np.logaddexp(in_label[k], longer[parent, prefix[-1]])
+                    longer[parent, prefix[-1]] = -np.inf
+            scores = np.concatenate([np.logaddexp(in_blank, in_label)[:, None], longer], 1).reshape(-1)
+            best = np.argsort(-scores, kind="stable")[: self.width]
+            best = best[scores[best] > -np.inf]
+            parents, labels = np.divmod(best, blank + 1)  # label 0: the prefix itself
+            same = labels == 0
+            in_blank, in_label = (
+                np.where(same, in_blank[parents], -np.inf),
+                np.where(same, in_label[parents], scores[best]),
+            )
+            prefixes = [
+                (*prefixes[k], label - 1) if label else prefixes[k]
+                for k, label in zip(parents.tolist(), labels.tolist(), strict=True)
+            ]
+        total = np.logaddexp(in_blank, in_label)
+        return [(prefixes[k], float(total[k])) for k in np.argsort(-total, kind="stable")[: self.paths]]

@@ -280,6 +280,15 @@ raw("GRUBlockCell", f(2, 3), f(2, 4), f(7, 8), f(7, 4), f(8), f(4))
 raw("CTCGreedyDecoder", f(6, 2, 4), i([6, 4], kind=np.int32), merge_repeated=True)
 raw("CTCGreedyDecoder", f(6, 2, 4), i([6, 4], kind=np.int32), tag="_repeated", merge_repeated=False, blank_index=0)
 raw("CTCBeamSearchDecoder", f(6, 2, 4), i([6, 4], kind=np.int32), beam_width=5, top_paths=2, merge_repeated=False)
+raw(
+    "CTCBeamSearchDecoder",
+    f(12, 3, 4),
+    i([12, 8, 5], kind=np.int32),
+    tag="_wide",
+    beam_width=20,
+    top_paths=4,
+    merge_repeated=False,
+)
 raw("DataFormatDimMap", i([0, 1, -1, 3], kind=np.int32))
 raw("DataFormatVecPermute", i([5, 6, 7, 8], kind=np.int32))
 raw(
