@@ -17,7 +17,7 @@ from .context import Context
 from .control_graph import Frame, Places
 from .graph import FunctionGraph, Graph, GraphNode, Port
 from .values import Value
-from .wire.tensors import dims_of, dtype_of, tensor_array
+from .wire.tensors import dims_of, dtype_of, has_dtype, tensor_array
 
 __all__ = ["Node", "Surroundings"]
 
@@ -137,6 +137,10 @@ class Node(ChannelsLastBuilder):
             kind: DType = default
             return kind
         return dtype_of(found)
+
+    def has_elements(self, name: str = "T") -> bool:
+        """True if a type attribute is an element type, not that of resources or variants."""
+        return has_dtype(self._value(name, "type", _REQUIRED))
 
     def dtypes(self, name: str) -> list[DType]:
         """Returns a list of element types.  Errors: UnsupportedError for resources and variants."""

@@ -266,6 +266,15 @@ def refused(g: Any, kind: type[Exception], match: str, **options: Any) -> None:
         mgx.parse_buffer(g.data, "tf", **options)
 
 
+def test_lists_of_ragged_tensors_are_refused(new_graph: Any):
+    g = new_graph()
+    g.const("dims", [], np.int32)
+    g.const("n", np.int32(3))
+    g.node("TensorListReserve", "y", "dims", "n")
+    g.proto.node[-1].attr["element_dtype"].type = 21  # variant
+    refused(g, mgx.UnsupportedError, r"node 'y' \(TensorListReserve\): a list of ragged tensors")
+
+
 def test_unknown_operator_names_node_and_remedy(new_graph: Any):
     g = new_graph()
     g.placeholder("x", F, [3])

@@ -53,6 +53,10 @@ def _at(n: Node, index: Value) -> Instruction:
 @converts_values("TensorListReserve", "EmptyTensorList")
 def reserve(n: Node, shape: Value, count: Value) -> Value:
     dims = _extents(n, shape)
+    if not n.has_elements("element_dtype"):
+        n.unsupported(
+            "a list of ragged tensors or of lists (tf.map_fn with a ragged result); rows of equal length can be stacked"
+        )
     kind = n.dtype("element_dtype")
     if n.op_type == "EmptyTensorList":
         count = n.literal(0, dt.int32)
