@@ -266,6 +266,25 @@ def refused(g: Any, kind: type[Exception], match: str, **options: Any) -> None:
         mgx.parse_buffer(g.data, "tf", **options)
 
 
+@pytest.mark.parametrize(
+    ("dims", "kind", "match"),
+    [
+        ([1, -1, -1, 4], mgx.UnsupportedError, "third extent must be known"),
+        ([1, 5, 4], mgx.ParseError, r"boxes \[b, n, q, 4\]"),
+    ],
+)
+def test_combined_suppression_of_other_boxes_is_refused(
+    dims: list[int], kind: type[Exception], match: str, new_graph: Any
+):
+    g = new_graph()
+    g.placeholder("boxes", F, dims)
+    g.placeholder("scores", F, [1, 5, 3])
+    for name, value in (("most", np.int32(2)), ("total", np.int32(4)), ("overlap", F.type(0.5)), ("least", F.type(0))):
+        g.const(name, value)
+    g.node("CombinedNonMaxSuppression", "y", "boxes", "scores", "most", "total", "overlap", "least")
+    refused(g, kind, match)
+
+
 def test_lists_of_ragged_tensors_are_refused(new_graph: Any):
     g = new_graph()
     g.const("dims", [], np.int32)

@@ -117,6 +117,10 @@ def combined_suppression(
     overlap: Instruction,
     least: Instruction,
 ) -> Any:
+    if boxes.shape.rank != 4 or scores.shape.rank != 3:
+        n.fail(f"boxes [b, n, q, 4] and scores [b, n, classes] are required, got {boxes.shape} and {scores.shape}")
+    if not isinstance(boxes.shape.dims[2], int):
+        n.unsupported("boxes that may or may not differ by class: their third extent must be known")
     classes, count = scores.shape.dims[2], n.whole(total, "the boxes in all")[0]
     per_class = n.whole(most, "the boxes per class")[0]
     own = boxes.shape.dims[2] != 1  # each class has its own boxes, which are suppressed like those of another image
