@@ -154,7 +154,7 @@ class Scope:
     def _convert(self, n: Node, node: GraphNode) -> Any:
         context = self.context
         if node.op in context.functions:
-            return self.called(n, node.op, node.attributes, [self.value(p) for p in node.inputs])
+            return self.call_as_read(n, node.op, node.attributes, [self.value(p) for p in node.inputs])
         inputs: list[Any] = [self.value(p) for p in node.inputs] if node.op not in MERGE and node.op not in EXIT else []
         context.load_for(node.op)
         converter = context.on_values.find("", node.op, 1)
@@ -186,10 +186,12 @@ class Scope:
         inner = self._entered(n, name, attributes, given, self.module if module is None else module)
         return inner.all_values(self.function(name).returned)
 
-    def called(self, n: Node, name: str, attributes: Mapping[str, Any], given: Sequence[Value]) -> list[Value | None]:
-        """Inlines the call of a node; returns its results, None for those that nothing reads.
+    def call_as_read(
+        self, n: Node, name: str, attributes: Mapping[str, Any], given: Sequence[Value]
+    ) -> list[Value | None]:
+        """Inlines the call of a node as far as its results are read; returns them, None for the others.
 
-        Operators that only those depend on need no converter: models compute more than one asks of them.
+        What only the others depend on needs no converter: models compute more than users ask of them.
         """
         read = self.chain[0].read_places(n.name)
         if read is None:

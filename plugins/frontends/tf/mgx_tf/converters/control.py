@@ -19,7 +19,7 @@ from ..values import Value
 @converts_values("PartitionedCall", "StatefulPartitionedCall", "TPUPartitionedCall", "BatchFunction")
 def partitioned_call(n: Node, *xs: Value) -> Any:
     called = n.function("f")
-    return n.scope.called(n, called.name, called.attr, xs)
+    return n.scope.call_as_read(n, called.name, called.attr, xs)
 
 
 def truth(n: Node, x: Value) -> Instruction:

@@ -109,7 +109,7 @@ def _sequences(
     # in the encoding, an Example is the context of a SequenceExample
     found = _parsed(n, rows, keys, defaults, "context_")
     types = [n.dtypes(f"feature_list_{w}") for w in ("sparse_types", "dense_types", "ragged_value_types")]
-    shapes = _step_shapes(n, "feature_list_dense_shapes", types)
+    shapes = _dense_shapes(n, "feature_list_dense_shapes", types)
     made = n.items(
         n.add(
             "tf_parse_feature_lists",
@@ -186,7 +186,7 @@ def _parsed(
     prefix: of the names of attributes.
     """
     types = [n.dtypes(w) for w in (f"{prefix}sparse_types", f"T{prefix}dense", f"{prefix}ragged_value_types")]
-    shapes = _step_shapes(n, f"{prefix}dense_shapes", types)
+    shapes = _dense_shapes(n, f"{prefix}dense_shapes", types)
     if serialized.shape.rank != 1:
         n.unsupported(f"examples in a tensor of rank {serialized.shape.rank}, a vector is required")
     return n.items(
@@ -206,7 +206,7 @@ def _parsed(
     )
 
 
-def _step_shapes(n: Node, attribute: str, types: Sequence[Sequence[DType]]) -> list[list[int]]:
+def _dense_shapes(n: Node, attribute: str, types: Sequence[Sequence[DType]]) -> list[list[int]]:
     """Returns the extents of dense features.  Errors: UnsupportedError for unknown ones and for features of other types."""
     if any(d not in KINDS for kinds in types for d in kinds):
         n.unsupported(f"features of other types than {', '.join(map(str, KINDS))}")

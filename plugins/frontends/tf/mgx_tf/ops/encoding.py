@@ -83,7 +83,7 @@ class EncodeWav(Operation):
         sound = struct.pack("<2H2I2H", 1, channels, hertz, hertz * width, width, 16)
         parts = b"fmt ", struct.pack("<I", len(sound)), sound, b"data", struct.pack("<I", len(data)), data
         body = b"WAVE" + b"".join(parts)
-        return _scalar(b"RIFF" + struct.pack("<I", len(body)) + body)
+        return np.array(decoded(b"RIFF" + struct.pack("<I", len(body)) + body), object)
 
 
 @op("tf_serialize_tensor", exact=True)
@@ -102,10 +102,4 @@ class SerializeTensor(Operation):
             made.string_val.extend(encoded(word) for word in x.reshape(-1).tolist())
         else:
             made.tensor_content = np.ascontiguousarray(x).tobytes()
-        return _scalar(made.SerializeToString())
-
-
-def _scalar(data: bytes) -> Array:
-    out = np.empty((), object)
-    out[()] = decoded(data)
-    return out
+        return np.array(decoded(made.SerializeToString()), object)

@@ -75,9 +75,7 @@ class StringFormat(Operation):
             raise ShapeError(f"{len(parts) - 1} tensors are required, one per placeholder, got {len(xs)}")
         words = [self._text(x, 1) for x in xs]
         made = parts[0] + "".join(w + p for w, p in zip(words, parts[1:], strict=True))
-        out = np.empty((), object)
-        out[()] = made
-        return out
+        return np.array(made, object)
 
     def _text(self, x: Array, level: int) -> str:
         """Formats a tensor; level: its nesting depth in the outermost tensor, from 1, for indentation."""
