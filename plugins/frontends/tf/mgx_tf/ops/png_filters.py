@@ -44,16 +44,17 @@ def _along_diagonals(how: Array, lines: Array, step: int) -> Array:
     """Reconstructs anti-diagonals of pixels at once: each pixel depends on its left, upper and upper left neighbor."""
     rows, columns = len(lines), lines.shape[1] // step
     require_memory((rows + 1, columns + 1, step), 2)
-    held = np.zeros((rows + 1, columns + 1, step), np.int16)  # zero padding above and to the left
-    held[1:, 1:] = lines.reshape(rows, columns, step)
-    flat, wide = held.reshape(-1, step), columns + 1
-    kinds = [(how == k).astype(np.int16)[:, None] for k in range(5)]
+    # zero padding above and to the left; one plane per byte of a pixel, so that loops are as long as diagonals
+    held = np.zeros((step, rows + 1, columns + 1), np.int16)
+    held[:, 1:, 1:] = lines.reshape(rows, columns, step).transpose(2, 0, 1)
+    flat, wide = held.reshape(step, -1), columns + 1
+    kinds = [(how == k).astype(np.int16) for k in range(5)]
     for k in range(rows + columns - 1):
         first, last = max(0, k - columns + 1), min(rows - 1, k)
         begin, end = (first + 1) * wide + k - first + 1, (last + 1) * wide + k - last + 2
 
         def at(back: int, begin: int = begin, end: int = end) -> Array:
-            return flat[begin - back : end - back : columns]
+            return flat[:, begin - back : end - back : columns]
 
         left, above, corner = at(1), at(wide), at(wide + 1)
         far_left, far_above = np.abs(above - corner), np.abs(left - corner)
@@ -63,7 +64,7 @@ def _along_diagonals(how: Array, lines: Array, step: int) -> Array:
         guess = by_left * left + by_above * above + by_both * ((left + above) >> 1) + by_nearest * nearest
         now = at(0)
         np.bitwise_and(now + guess, 255, out=now)
-    return held[1:, 1:].astype(np.uint8).reshape(rows, columns * step)
+    return held[:, 1:, 1:].transpose(1, 2, 0).astype(np.uint8).reshape(rows, columns * step)
 
 
 def _predicted(row: list[int], above: list[int], kind: int) -> list[int]:
