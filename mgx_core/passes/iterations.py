@@ -1,4 +1,4 @@
-"""What decides whether the iterations of a loop are computed together."""
+"""Decides whether the iterations of a loop are computed together: limits, and loops that reduce slices."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..types.dim import Dim
 
 __all__ = ["MOST", "counted", "reduces_slices"]
 
-MOST: Final = 1 << 18  # the most elements of a value in the body, for all slices, that are not counted by a symbol
+MOST: Final = 1 << 18  # the most elements of a value in the body, for all iterations, that are not counted by a symbol
 
 
 def reduces_slices(loop: Instruction) -> bool:
