@@ -209,7 +209,7 @@ def test_extents_that_rules_follow_do_not_wait() -> None:
 
 
 def test_trips_whose_number_decides_extents_are_unrolled_for_the_shapes_of_a_run() -> None:
-    """Sums of rows between offsets, of which there is one more than images in the batch: each trip ran op by op."""
+    """Products of rows between offsets, of which there is one more than images in the batch: each trip ran op by op."""
     program = mgx.Program()
     main, body = program.get_main_module(), mgx.Module("body")
     n = symbol("n", 1, 300)
@@ -220,7 +220,7 @@ def test_trips_whose_number_decides_extents_are_unrolled_for_the_shapes_of_a_run
     first = body.add(mgx.op("reshape", dims=(1,)), body.add_parameter("number", mgx.Shape("int64", [])))
     after = body.add(mgx.op("add"), first, body.add_literal(np.array([2])))
     rows = body.add(mgx.op("slice", axes=(0,)), x, first, after)
-    body.add_return([body.add(mgx.op("reduce_sum", axes=[0]), rows)])
+    body.add_return([body.add(mgx.op("reduce_prod", axes=[0]), rows)])
     scan = main.add(mgx.op("scan", states=0, input_axes=[0]), numbers, modules=[body])
     main.add_return([main.add(mgx.op("get_tuple_elem", index=0), scan)])
     assert needs_extents(main)
@@ -228,7 +228,9 @@ def test_trips_whose_number_decides_extents_are_unrolled_for_the_shapes_of_a_run
     for rows_given in (4, 2, 299):
         value = np.arange(3 * rows_given, dtype=np.float32).reshape(-1, 3)
         (y,) = program.run({"x": value})
-        np.testing.assert_array_equal(np.asarray(y)[:, 0], value + np.pad(value[1:], ((0, 1), (0, 0))))
+        np.testing.assert_array_equal(
+            np.asarray(y)[:, 0], value * np.pad(value[1:], ((0, 1), (0, 0)), constant_values=1)
+        )
         instance = program.executable.instances()[-1]  # type: ignore[union-attr]
         assert any(i.op.control for i in instance.module) == (rows_given == 299)  # too many trips: remains a loop
 
