@@ -234,11 +234,11 @@ class _Iterations:
             return self._sliced(ins, op, inputs)
         if isinstance(op, Multibroadcast) and len(inputs) == 1:
             return self._broadcast(ins, inputs[0])
-        if all(i is None or isinstance(i, Instruction) for i in inputs):
-            return self._outside(ins, op)
-        if any(i is None for i in inputs):
-            raise Refused(f"{op.name} in its body is not vectorized")
         given = [i for i in inputs if i is not None]
+        if len(given) < len(inputs):
+            raise Refused(f"{op.name} in its body is not vectorized")
+        if all(isinstance(i, Instruction) for i in given):
+            return self._outside(ins, op)
         made = self._pointwise(ins, given) if isinstance(op, Pointwise) else self._moved(ins, op, given)
         if made is None:
             raise Refused(f"{op.name} in its body is not vectorized")
@@ -248,7 +248,7 @@ class _Iterations:
         """Returns a value that is the same in all iterations."""
         if self.inside_branch and not isinstance(op, Pointwise) and not op.aligns:
             raise Refused(f"{op.name} in a branch is not computed in all iterations")
-        given = [i if i.is_absent else self._value(i) for i in ins.inputs]
+        given = [self._value(i) for i in ins.inputs]
         return self._add(op.substitute(self.extents), *(i for i in given if isinstance(i, Instruction)), like=ins)
 
     def _chosen(self, ins: Instruction) -> tuple[Instruction | Rows | Ragged, ...]:
