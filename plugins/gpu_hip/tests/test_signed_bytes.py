@@ -106,6 +106,9 @@ class Recorder:
     def prefetching(self, dry_run: Any) -> Any:
         return contextlib.nullcontext()
 
+    def prepare(self) -> None:
+        """Does nothing: there are no plans to build."""
+
     def narrow(self, problem: Any, exhaustive: bool) -> No:
         self.asked.append(problem)
         return No("nothing")
