@@ -25,6 +25,7 @@ from mgx_core.ops.nms import Nonmaxsuppression
 from mgx_core.ops.norm import InstanceNorm, LayerNorm, RmsNorm
 from mgx_core.ops.pad import FixedPad, Pad
 from mgx_core.ops.pooling import MaxPoolIndices, MaxUnpool, Pooling
+from mgx_core.ops.ragged import ReduceSlices
 from mgx_core.ops.random import RandomNormal, RandomUniform
 from mgx_core.ops.recurrent import Gru, Lstm, Rnn
 from mgx_core.ops.reduce import Argmax, Argmin, ReduceAll, ReduceAny
@@ -540,6 +541,30 @@ def test_recurrent_layers_whose_weights_stay_in_registers(of: str, sequences: in
         (Rnn(hidden_size=h, direction="forward"), [full[0], part(1, h, i), part(1, h, h)]),
     ):
         assert len(check(op, given, wave, tolerance=limit).launches) == 2  # the inputs of all steps first
+
+
+@waves
+@pytest.mark.parametrize("of", ["float32", "float16", "bfloat16", "float64", "int32", "int64"])
+@pytest.mark.parametrize("reduction", ["sum", "mean", "max", "min"])
+def test_slices_of_different_lengths(of: str, reduction: str, wave: int) -> None:
+    op, kind = ReduceSlices(reduction=reduction), np.int32 if of == "int32" else np.int64
+    starts = np.array([0, -60, 4, 9, 7, -3, 2, 0], kind)
+    ends = np.array([50, -41, 4, 5, 300, -1, 3, 1], kind)
+    if reduction == "mean" and of.startswith("int"):
+        ins = [tensor(of, (50, 3)), tensor("int64", (8,)), tensor("int64", (8,))]
+        assert "empty" in generate(op, ins, [tensor(of, (8, 3))], traits(wave)).why
+        return
+    check(op, [some(of, 50, 3), starts, ends], wave)
+    check(op, [some(of, 50), starts, ends], wave)
+    check(op, [some(of, 50, 2, 5), starts, ends], wave, layouts={0: (1, 250, 50)})
+    check(op, [some(of, 0, 3), starts, ends], wave)
+    check(op, [some(of, 50, 3), starts[:0], ends[:0]], wave)
+
+
+@waves
+def test_sums_of_long_slices_keep_their_precision(wave: int) -> None:
+    x = np.full((1 << 16, 1), np.float32(0.1))
+    check(ReduceSlices(), [x, np.array([0]), np.array([1 << 16])], wave, tolerance=2e-6)
 
 
 @waves

@@ -16,6 +16,7 @@ from mgx_core.ops.movement import Reverse, ReverseSequence
 from mgx_core.ops.nms import Nonmaxsuppression
 from mgx_core.ops.pad import FixedPad, Pad
 from mgx_core.ops.pooling import MaxPoolIndices, MaxUnpool, Pooling
+from mgx_core.ops.ragged import ReduceSlices
 from mgx_core.ops.random import RandomNormal, RandomUniform
 from mgx_core.ops.reduce import Argmax, Argmin, ReduceAll, ReduceAny
 from mgx_core.ops.resize import Resize
@@ -45,6 +46,7 @@ from ..codegen import (
     sample,
     scan,
     scatter,
+    slices,
     topk,
     unfold,
 )
@@ -93,8 +95,9 @@ generated(PLANS, spread(convolution.backwards), ConvolutionBackwards)
 generated(PLANS, computing(arithmetic.rotary), RotaryEmbedding, GqaRotaryEmbedding)
 generated(PLANS, computing(linear_attention.linear_attention), LinearAttention)
 
-# sorts, scans, arg reductions
+# sorts, scans, reductions
 generated(PLANS, computing(lambda op, xs, ys, traits: argminmax.argminmax(op, xs[0], ys[0], traits)), Argmax, Argmin)
+generated(PLANS, computing(static(3, slices.reduce_slices)), ReduceSlices)
 generated(PLANS, computing(static(1, topk.topk)), Topk)
 generated(PLANS, computing(static(1, scan.prefix_scan)), PrefixScanSum, PrefixScanProd)
 generated(PLANS, computing(static(1, arithmetic.logical)), ReduceAny, ReduceAll)
