@@ -73,7 +73,7 @@ template <class Taps, int P> void pixels(const Context &context, const float *fr
         for (int64_t n = 0; n < job.links; ++n) {
             const Link &link = context.links[n];
             const Place first {place.image, place.row, place.column, channel};
-            apply(link, Results {out, P, P}, operand_of<float>(link, context.buffers, first), {1, P, count});
+            apply(link, RowOfResults<P> {out}, operand_of<float>(link, context.buffers, first), {1, P, count});
         }
         MGX_UNROLLED
         for (int p = 0; p < P; ++p)

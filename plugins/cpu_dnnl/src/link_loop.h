@@ -10,15 +10,29 @@ namespace {
 
 using namespace mgx;
 
-// Results of a tile: `columns` vectors per row, `size` in total.
+// Results of a tile: `columns` vectors per row, `size` in total.  One function serves tiles of all sizes.
 struct Results {
     Floats *at;
     int columns, size;
 };
 
+// Results of one row of known size: a function of its own for small tiles, in which the loop's overhead matters.
+template <int SIZE>
+struct RowOfResults {
+    static constexpr int columns = SIZE, size = SIZE;
+    Floats *at;
+};
+
 template <typename F>
 MGX_INLINE void map(Results v, const F &f) {
+#pragma GCC unroll 4
     for (int n = 0; n < v.size; ++n)
+        v.at[n] = f(v.at[n]);
+}
+
+template <int SIZE, typename F>
+MGX_INLINE void map(RowOfResults<SIZE> v, const F &f) {
+    for (int n = 0; n < SIZE; ++n)
         v.at[n] = f(v.at[n]);
 }
 
@@ -27,8 +41,8 @@ struct Part {
     int64_t rows, columns, count;
 };
 
-template <typename T, typename Combine>
-MGX_INLINE void combine(Results v, const Link &link, const T *from, Part part, const Combine &with) {
+template <typename R, typename T, typename Combine>
+MGX_INLINE void combine(R v, const Link &link, const T *from, Part part, const Combine &with) {
     auto read = [&](const T *at) {
         return link.channel == 0 ? all(number(*at)) : part.count == lanes ? load(at) : load_some(at, part.count);
     };
@@ -43,10 +57,10 @@ MGX_INLINE void combine(Results v, const Link &link, const T *from, Part part, c
         }
 }
 
-// Applies a link to the results of a tile; T: float, or uint16_t for bfloat16.  Neither inlined nor cloned: one function for tiles of all
-// sizes.
-template <typename T>
-[[gnu::noinline, gnu::noclone]] void apply(const Link &link, Results v, const T *from, Part part) {
+// Applies a link to the results of a tile, a `Results` or `RowOfResults`; T: float, or uint16_t for bfloat16.  Neither inlined nor
+// cloned, which would compile it for each use.
+template <typename R, typename T>
+[[gnu::noinline, gnu::noclone]] void apply(const Link &link, R v, const T *from, Part part) {
     const Floats alpha = all(link.alpha), beta = all(link.beta);
     auto binary = [&](auto with) { combine(v, link, from, part, with); };
     switch (link.kind) {
