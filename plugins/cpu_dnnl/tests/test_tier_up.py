@@ -234,7 +234,7 @@ def _quotient(n: Network, made: Value, columns: int) -> list[Value]:
     return [n.each("mul", n.each("div", made, n.input(1, 1, 1)), n.input(1, 60, columns))]
 
 
-# the last panel of 70 columns has a partial vector, that of 84 a whole one and a partial one, and 96 are whole panels
+# with AVX-512 the last panel of 70 columns is a partial vector, that of 84 a whole one and a partial one; 96 are whole panels
 @pytest.mark.parametrize(
     ("epilogue", "columns"),
     [(_gate, 70), (_two_results, 70), (_residual, 70), (_quotient, 70), (_two_results, 84), (_two_results, 96)],
