@@ -50,7 +50,8 @@ def residual_network() -> mgx.Program:
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
 def test_results_are_those_of_the_definition(kind: str, device: tuple[Any, ...]) -> None:
     """Sums are computed in another order and scales multiplied differently, so that few numbers near a tie round the other way:
-    rounding alone leaves an error of 1 to 5 % of the results' norm, differences between implementations 100 times less.
+    rounding alone leaves an error of 1 to 5 % of the results' norm, differences between implementations 100 times less.  Matrix
+    units keep some 13 bits of sums of 8-bit floats: there the definition's own change by errors of that size is allowed.
     """
     program, ref = residual_network(), mgx.get_target("ref")
     exact = program.clone()
@@ -61,14 +62,23 @@ def test_results_are_those_of_the_definition(kind: str, device: tuple[Any, ...])
         _ = target.get_context().device
     except mgx.DeviceError as error:
         pytest.skip(str(error))
-    for compiled, on in ((exact, ref), (program.clone(), ref), (program, target)):
+    defined = program.clone()
+    for compiled, on, images in (
+        (exact, ref, IMAGES),
+        (defined, ref, IMAGES),
+        (program, target, IMAGES),
+        (defined, ref, IMAGES * np.float32(1 + 2.0**-13)),
+        (defined, ref, IMAGES * np.float32(1 - 2.0**-13)),
+    ):
         compiled.compile(on)
-        results.append([r.to_numpy().astype(np.float64) for r in compiled.run({"x": IMAGES})])
-    for float32, definition, got in zip(*results, strict=True):
+        results.append([r.to_numpy().astype(np.float64) for r in compiled.run({"x": images})])
+    for float32, definition, got, *changed in zip(*results, strict=True):
         size = np.linalg.norm(definition)
         lost = np.linalg.norm(float32 - definition) / size
         assert 1e-3 < lost < 0.1
-        assert np.linalg.norm(got - definition) / size < lost / 100
+        own = max(np.linalg.norm(c - definition) for c in changed) / size
+        allowed = own if kind == "fp8" and target.get_context().device.kind != "host" else lost / 100
+        assert np.linalg.norm(got - definition) / size < allowed
 
 
 @pytest.mark.parametrize("kind", ["int8", "fp8"])
