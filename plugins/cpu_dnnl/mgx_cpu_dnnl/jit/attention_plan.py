@@ -132,8 +132,8 @@ def add_args(plan: Plan, extents: Sequence[int], offset: int, chunk: int) -> Non
         steps = node.strides
         args.enter({f"x{j}.{i}": step for i, step in enumerate([*[0] * (rank - len(steps)), *steps])})
     if plan.sink:
-        steps = plan.extra[plan.sink - 1].strides()[:-2]
-        args.enter({f"sink{i}": step for i, step in enumerate([*[0] * (rank - 2 - len(steps)), *steps])})
+        sinks = plan.extra[plan.sink - 1].strides()[:-2]
+        args.enter({f"sink{i}": step for i, step in enumerate([*[0] * (rank - 2 - len(sinks)), *sinks])})
     enter_parameters(args, plan.given)
 
 
