@@ -45,7 +45,8 @@ def reduce_stacked(i: Instruction, b: Builder) -> Instruction | No | None:
     axis = stack.op.axis % rank
     if op_as(i, Reduce).reduced_axes(rank) != (axis,) or any(x.shape.dims[axis] != 1 for x in stack.inputs):
         return None
-    if i.shape.dtype.kind != "f":
+    combine = COMBINED.get(i.op.combine)
+    if combine is None or i.shape.dtype.kind != "f":
         return None
     if not one_user(stack):
         return No("the stack has other users")
@@ -54,7 +55,6 @@ def reduce_stacked(i: Instruction, b: Builder) -> Instruction | No | None:
     parts, first = list(stack.inputs), stack.inputs[0].op
     apart = isinstance(first, Unsqueeze) and all(x.op == first for x in parts)
     parts = [x.inputs[0] for x in parts] if apart else parts
-    combine = COMBINED[i.op.combine]
     joined = isinstance(combine, Add) and _are_convolutions_of_one_tensor(parts)
     wide = dt.float32 if i.shape.dtype.size < 4 and not joined else i.shape.dtype
     total = reduce(lambda x, y: b.add(combine, x, y), [_as_type(b, x, wide) for x in parts])

@@ -98,13 +98,22 @@ def test_refuses(rule_refuses, parts, more, why):
     rule_refuses("reduce-stacked", text, why)
 
 
-@pytest.mark.parametrize(("kind", "axes", "wide"), [("int32", [1], 1), ("float32", [0, 1], 1), ("float32", [1], 2)])
-def test_other_reductions_stay(kind, axes, wide):
+@pytest.mark.parametrize(
+    ("op", "kind", "axes", "wide"),
+    [
+        ("sum", "int32", [1], 1),
+        ("sum", "float32", [0, 1], 1),
+        ("sum", "float32", [1], 2),
+        ("any", "float32", [1], 1),
+        ("all", "float16", [1], 1),
+    ],
+)
+def test_other_reductions_stay(op, kind, axes, wide):
     text = f"""\
   %x = @param["x"] -> {kind}[3, 1]
   %y = @param["y"] -> {kind}[3, {wide}]
   %1 = concat[axis=1](%x, %y)
-  %2 = reduce_sum[axes={axes}](%1)
+  %2 = reduce_{op}[axes={axes}](%1)
   @return(%2)"""
     module = parse_module("module main\n" + text, STANDARD)
     rewriter = Rewriter(STACKS)
