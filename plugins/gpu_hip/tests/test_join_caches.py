@@ -24,7 +24,7 @@ class Decoder(BuiltProgram):
 
     def __init__(
         self, batch: int, heads: int, sharing: int, known: int, d: int = 64, *, kind: str = "float16", turned: bool = True,
-        masked: bool = False, computed: bool = False,
+        masked: bool = False, computed: bool = False, crossed: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(seed=5)
         self.kind = kind
@@ -40,6 +40,8 @@ class Decoder(BuiltProgram):
             given = self.main.add_literal(cos), self.main.add_literal(sin)
             q, k = (self.add("rotary_embedding", x, *given) for x in (q, k))
             qs, ks = (self.turn(x, cos, sin).astype(kind) for x in (qs, ks))
+        if crossed:  # as many queries of a batch as batches
+            q, qs = self.add("transpose", q, permutation=[1, 0, 2, 3]), qs.swapaxes(0, 1)
         self.keys, self.values = self.add("concat", keys, k, axis=2), self.add("concat", values, v, axis=2)
         wide = [batch, heads, sharing, known + 1]
         given_keys, given_values = (
@@ -130,8 +132,15 @@ def test_a_rotated_key_that_is_a_result(device: int | None) -> None:
 
 
 @BOTH
-def test_members_run_separately_if_the_kernel_declines(device: int | None) -> None:
-    steps = Decoder(1, 2, 4, 40, d=48).steps(device)
+@pytest.mark.parametrize("case", ["odd size", "empty", "crossed"])
+def test_members_run_separately_if_the_kernel_declines(case: str, device: int | None) -> None:
+    """Crossed: the batch of a head of the cache is not that in which its queries are rotated."""
+    made = {
+        "odd size": lambda: Decoder(1, 2, 4, 40, d=48),
+        "empty": lambda: Decoder(0, 2, 4, 40),
+        "crossed": lambda: Decoder(4, 2, 2, 40, crossed=True),
+    }[case]()
+    steps = made.steps(device)
     assert len(steps) > 1 and "cached_attention" not in steps
 
 

@@ -76,6 +76,8 @@ def cached_attention(
         return sharing
     if p.s != 1 or known.lens[2] + 1 != p.t or p.t < 2:
         return No("there is not one new token after at least one known one")
+    if 0 in p.batch:
+        return No("the result is empty")
     if p.causal or p.present or p.lines or p.keep:
         return No("attention with lengths, windows or offsets has a kernel of its own")
     if not can_vectorize(p, traits) or prod(p.batch) > 65535:

@@ -16,6 +16,7 @@ from ..codegen.attention_cached import NewToken, cached_attention
 from ..codegen.attention_pattern import from_group
 from ..codegen.bodies import through_chain
 from ..codegen.generators import Inputs
+from ..codegen.geometry import uniform_step
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import GpuEmitter
 from ..join_caches import CACHED, CachedAttention
@@ -59,9 +60,11 @@ def write(
             whole = group.caches.get(n) or group.turned.get(n)
             if whole is not None:
                 inputs[n] = _moved(group.attention.inputs[n], whole, inputs[n])
-        for n, cache in group.caches.items():
-            if n in group.turned and not _moved(cache.inputs[1], group.turned[n], inputs[n]).shape.standard():
-                return No("the new keys are not in the order of the caches' heads")
+        for n, turned in group.turned.items():
+            seen = group.caches[n].inputs[1] if n in group.caches else group.attention.inputs[n]
+            rotated = _moved(seen, turned, inputs[n])
+            if uniform_step(rotated.lens, rotated.strides) != 1:  # the kernel finds the angles of a batch by its heads
+                return No("the rotated queries or new keys are not in the order of the caches' heads")
     except UnsupportedError as error:
         return No(str(error))
     pattern = from_group(group.attention.modules[0], inputs, ys[0])
