@@ -57,7 +57,8 @@ class _Processes:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": paths},
+            # safe: files of the working directory are imported only if this process would import them, too
+            env={**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"},
         )
         self.all.append(made)
         kind = type(self.compiler)

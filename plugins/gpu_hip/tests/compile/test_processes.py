@@ -37,6 +37,15 @@ def test_sources_are_compiled_by_other_processes(monkeypatch: pytest.MonkeyPatch
     assert all(loads(image, s.name) for image, s in zip(images, sources, strict=True))
 
 
+def test_files_of_the_working_directory_are_not_imported(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    (tmp_path / "queue.py").write_text("raise SystemExit('imported')")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [p for p in sys.path if p])
+    with compiler_processes(HostCompiler(), 1) as compiler:
+        monkeypatch.setattr(HostCompiler, "compile", None)  # here
+        assert loads(compiler.compile(Source(1).text, (), "host32"), "fill1")
+
+
 def test_errors_of_a_source_are_reported() -> None:
     with compiler_processes(HostCompiler(), 1) as compiler:
         with pytest.raises(CompileError, match="undeclared_thing"):
