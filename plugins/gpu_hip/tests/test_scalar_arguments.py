@@ -17,7 +17,7 @@ TEXT = """DEV float f(float x) {
 KERNEL(64) one(const float* p0, u32 chained) {
   p0[0] * 0.3f + (-0.7f) * 1.5f + 0.3f + 448.0f + 0.125f + 1e-05f + 0.7 + x0.3f;
 }
-KERNEL(64, 2) other(u32 chained) {
+KERNEL(64, 2) CLUSTER(8) other(u32 chained) {
   m::max(0.1f, 1e+38f);
 }
 """
@@ -33,7 +33,10 @@ def test_numbers_of_a_kernel_become_its_parameters() -> None:
         "(64) one(const float* p0, u32 chained, float scalar0, float scalar1, float scalar2) {",
         "  p0[0] * scalar0 + (-scalar1) * 1.5f + scalar0 + 448.0f + 0.125f + scalar2 + 0.7 + x0.3f;",
     ]
-    assert other.splitlines()[:2] == ["(64, 2) other(u32 chained, float scalar0) {", "  m::max(scalar0, 1e+38f);"]
+    assert other.splitlines()[:2] == [
+        "(64, 2) CLUSTER(8) other(u32 chained, float scalar0) {",
+        "  m::max(scalar0, 1e+38f);",
+    ]
 
 
 def float32(value: float) -> float:

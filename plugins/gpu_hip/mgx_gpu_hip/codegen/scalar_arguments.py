@@ -10,7 +10,9 @@ import numpy as np
 
 __all__ = ["scalar_arguments"]
 
-_KERNEL: Final = re.compile(r"^(KERNEL\([^)]*\) ([^\s(]+)\()([^)]*)(\) \{\n)(.*?)(?=^\}\n)", re.M | re.S)
+_KERNEL: Final = re.compile(
+    r"^(KERNEL\([^)]*\)(?: CLUSTER\(\d+\))? ([^\s(]+)\()([^)]*)(\) \{\n)(.*?)(?=^\}\n)", re.M | re.S
+)
 _SCALAR: Final = re.compile(r"(?<![\w.])(\d+\.\d*(?:e[-+]?\d+)?|\d+e[-+]?\d+)f\b")
 
 
