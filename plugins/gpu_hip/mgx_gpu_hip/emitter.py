@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
@@ -83,6 +83,7 @@ class GpuEmitter(Emitter):
         self.measured = measured
         self.module: Module | None = None
         self.continuation: Continuation[Any] | None = None
+        self.static: Mapping[Instruction, Any] = {}  # the instructions that are emitted
         self.concatenated: dict[Instruction, Value] = {}  # results of concatenations whose parts are written in place
         self.dynamic: set[Instruction] = set()  # instructions of the rest that stay on the host
         self.items: list[Item] = []  # the rest, cut into segments and host ops, if no continuation runs it
@@ -171,9 +172,16 @@ class GpuEmitter(Emitter):
         value: Value = self.value_of(ins, env)
         return value
 
+    def emit_static(
+        self, module: Module, static: Mapping[Instruction, Sequence[Instruction]], wanted: Iterable[Instruction]
+    ) -> dict[Instruction, Any]:
+        self.static = static
+        return super().emit_static(module, static, wanted)
+
     def finish(self) -> None:
         super().finish()
         self._symbolic_shapes.clear()
+        self.static = {}
         self.concatenated.clear()
 
     def decided_at_run_time(self, ins: Instruction) -> No | None:

@@ -239,6 +239,16 @@ def test_parts_that_others_need_elsewhere_are_copied(why: str) -> None:
     assert len(copy.inputs) == (2 if why == "odd" else 1)
 
 
+def test_parts_of_a_concatenation_that_runs_later_are_not_copied() -> None:
+    """It runs when the number of rows is known, and reads the part from a buffer of its own."""
+    b = Built()
+    part, y = b.add("relu", b.given(4, 8, 16)), b.given(5, 16)
+    places = b.add("squeeze", b.add("slice", b.add("nonzero", y), axes=[0], starts=[0], ends=[1]), axes=[0])
+    total = b.add("reduce_sum", b.add("gather", y, places, axis=0), axes=[0])
+    spread = b.add("multibroadcast", b.add("reshape", total, dims=[1, 1, 16]), out_lens=[4, 1, 16])
+    assert b.kernels(b.add("concat", part, spread, axis=1)) == ["generated pointwise", "generated nonzero"]
+
+
 @pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
 def test_parts_of_parts_are_written_into_a_stack(device: int) -> None:
     """A volume of two images' features at several shifts, as for stereo matching, is a stack of concatenations."""

@@ -80,7 +80,7 @@ def _part(e: GpuEmitter, ins: Instruction, shape: Shape, number: int) -> Value |
     read = next((r for r in reads if r.reader is concat and r.axes is not None), None)
     op, whole, lens = op_of(concat), concat.result, shape.lens()
     assert isinstance(op, Concat) and isinstance(whole, Shape)
-    if read is None or read.axes is None or concat.parent is not ins.parent or whole.dynamic() or 0 in whole.lens():
+    if read is None or read.axes is None or concat not in e.static or whole.dynamic() or 0 in whole.lens():
         return None
     if not all(type(n) is int for n in (*lens, *whole.lens())):  # comparisons restrict symbols
         return None
