@@ -21,6 +21,7 @@ from ..ops.pooling import Pooling
 from ..ops.quantized import Dequantizelinear, Quantizelinear
 from ..ops.resize import Resize
 from ..ops.slice import Slice
+from ..ops.window import sides
 from ..types.dim import bounds
 from .constants import aligned, finite, is_constant, same_constant, uniform
 from .engine import Builder, Rules
@@ -229,9 +230,27 @@ def quantize_before_pooling(i: Instruction, b: Builder) -> Instruction | No | No
         return No("the scale is not one positive constant")
     if i.shape.dtype.bits != 8:
         return No(f"windows of {i.shape.dtype}")
+    if i.shape.dtype.is_float and not op_as(i, Quantizelinear).saturate:
+        return No("numbers below the range become NaN, which is greater than others")
+    if not _all_have_elements(pooled):
+        return No("a window may have no elements")
     if not one_user(pooled):
         return No("the pooling has other users")
     return b.add(pooled.op, b.add(mine.op, pooled.inputs[0], *mine.parameters))
+
+
+def _all_have_elements(pooled: Instruction) -> bool:
+    """Returns True if no window has only padding: the maximum of no elements is minus infinity, which not all types have."""
+    op, dims = op_as(pooled, Pooling), pooled.inputs[0].shape.dims[2:]
+    if op.dyn_global:
+        return all(bounds(n)[0] >= 1 for n in dims)
+    lengths, _, dilation = op.numbers(len(dims))
+    begins, ends = sides(op.padding, len(dims))
+    padded = [op.padding_mode != "default" or b > 0 or e > 0 for b, e in zip(begins, ends, strict=True)]
+    return all(
+        not pad or (bounds(n)[0] >= (d if k > 1 else 1) and max(b, e) <= (k - 1) * d)
+        for n, k, d, b, e, pad in zip(dims, lengths, dilation, begins, ends, padded, strict=True)
+    )
 
 
 @QUANTIZATION.on(Concat, reads=Dequantizelinear)
@@ -273,4 +292,6 @@ def pool_narrow_values(i: Instruction, b: Builder) -> Instruction | No | None:
         return No("the scale is not one positive constant")
     if given.values.shape.dtype.bits != 8:
         return No(f"windows of {given.values.shape.dtype}")
+    if not _all_have_elements(i):
+        return No("a window may have no elements")
     return b.add(given.op, b.add(i.op, given.values), *given.parameters)

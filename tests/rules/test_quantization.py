@@ -162,6 +162,21 @@ keep_aspect_ratio_policy="stretch"](%3) -> int8[1, 2, 6, 6]
   @return(%3)""",
     ),
     (
+        "quantize-before-pooling",
+        """\
+  %x = @param["x"] -> float32[1, 2, 4, 4]
+  %s = @literal(0.05) -> float32[]
+  %1 = pooling[mode="max", lengths=[3, 2], stride=[2, 2], padding=[2, 1], dilations=[2, 1]](%x)
+  %2 = quantizelinear[out_type=float8_e4m3fn](%1, %s)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[1, 2, 4, 4]
+  %1 = @literal(0.05) -> float32[]
+  %2 = quantizelinear[axis=1, block_size=0, out_type=float8_e4m3fn, saturate=true, precision=none](%x, %1) -> float8_e4m3fn[1, 2, 4, 4]
+  %3 = pooling[mode="max", padding=[2, 1], padding_mode="default", stride=[2, 2], lengths=[3, 2], dilations=[2, 1], ceil_mode=false, count_include_pad=false, lp_order=2, dyn_global=false](%2) -> float8_e4m3fn[1, 2, 2, 3]
+  @return(%3)""",
+    ),
+    (
         "concat-narrow-values",
         """\
   %p = @param["p"] -> uint8[4, 2]
@@ -435,6 +450,43 @@ REFUSALS = [
   %2 = slice[axes=[1], starts=[-1], ends=[-9], steps=[-1]](%1)
   @return(%2)""",
         "the scale varies along an axis that is not kept",
+    ),
+    (
+        "quantize-before-pooling",
+        """\
+  %x = @param["x"] -> float32[1, 2, 4, 4]
+  %s = @literal(0.05) -> float32[]
+  %1 = pooling[mode="max", lengths=[2, 2], stride=[2, 2]](%x)
+  %2 = quantizelinear[out_type=float8_e4m3fn, saturate=false](%1, %s)
+  @return(%2)""",
+        "numbers below the range become NaN, which is greater than others",
+    ),
+    *(
+        (
+            "quantize-before-pooling",
+            f"""\
+  %x = @param["x"] -> float32[1, 2, {extent}, 4]
+  %s = @literal(0.05) -> float32[]
+  %1 = pooling[mode="max", lengths=[2, 1], {attributes}](%x)
+  %2 = quantizelinear[out_type=float8_e4m3fn](%1, %s)
+  @return(%2)""",
+            "a window may have no elements",
+        )
+        for extent, attributes in (
+            (1, "padding=[1, 0], dilations=[2, 1]"),
+            (4, "padding=[0, 0, 2, 0]"),
+            (1, 'padding_mode="same_upper", dilations=[3, 1]'),
+        )
+    ),
+    (
+        "pool-narrow-values",
+        """\
+  %q = @param["q"] -> float8_e4m3fn[1, 2, 1, 4]
+  %s = @literal(0.05) -> float32[]
+  %1 = dequantizelinear(%q, %s)
+  %2 = pooling[mode="max", lengths=[2, 1], padding=[1, 0], dilations=[2, 1]](%1)
+  @return(%2)""",
+        "a window may have no elements",
     ),
 ]
 
