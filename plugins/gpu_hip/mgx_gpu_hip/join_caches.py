@@ -12,6 +12,7 @@ from mgx_core.ops.control import Group
 from mgx_core.ops.rotary import RotaryEmbedding
 from mgx_core.rules.outline import Names, outline
 
+from .codegen.attention_decode import lanes_per_row
 from .codegen.bodies import VIEWS
 from .join_rows import outside_groups
 
@@ -52,18 +53,21 @@ def source_of(ins: Instruction) -> Instruction:
 
 
 def _grows_by_one(ins: Instruction) -> bool:
-    """Returns True for caches [batch, heads, keys, d] to which a key is appended."""
+    """Returns True for caches [batch, heads, keys, d] to which a key is appended, of a size `d` that the kernel takes."""
     if not isinstance(ins.op, Concat) or len(ins.inputs) != 2 or not all(map(_is_static, (ins, *ins.inputs))):
         return False
     rank = ins.shape.rank
-    return rank == 4 and ins.op.axis % rank == 2 and ins.inputs[1].shape.lens()[2] == 1
+    if rank != 4 or ins.op.axis % rank != 2 or ins.inputs[1].shape.lens()[2] != 1:
+        return False
+    return lanes_per_row(ins.shape.lens()[3], ins.shape.dtype) > 0
 
 
 def _is_rotation(ins: Instruction) -> bool:
-    """Returns True for rotations of one token by angles that are operands."""
+    """Returns True for rotations of one token, in all elements, by angles that are operands."""
     if not isinstance(ins.op, RotaryEmbedding) or ins.op.interleaved or len(ins.inputs) != 3 or not _is_static(ins):
         return False
-    return ins.shape.lens()[2] == 1
+    lens, angles = ins.shape.lens(), ins.inputs[1].shape
+    return lens[2] == 1 and not angles.dynamic() and 2 * angles.lens()[-1] == lens[3]
 
 
 def _is_static(ins: Instruction) -> bool:

@@ -25,6 +25,7 @@ class Decoder(BuiltProgram):
     def __init__(
         self, batch: int, heads: int, sharing: int, known: int, d: int = 64, *, kind: str = "float16", turned: bool = True,
         masked: bool = False, computed: bool = False, crossed: bool = False,
+        partly: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(seed=5)
         self.kind = kind
@@ -35,7 +36,7 @@ class Decoder(BuiltProgram):
             keys, values = self.add("relu", keys), self.add("relu", values)
             old_keys, old_values = np.maximum(old_keys, 0), np.maximum(old_values, 0)
         if turned:
-            angles = self.rng.standard_normal((batch, 1, d // 2)).astype("float32")
+            angles = self.rng.standard_normal((batch, 1, d // 4 if partly else d // 2)).astype("float32")
             cos, sin = np.cos(angles).astype(kind), np.sin(angles).astype(kind)
             given = self.main.add_literal(cos), self.main.add_literal(sin)
             q, k = (self.add("rotary_embedding", x, *given) for x in (q, k))
@@ -72,9 +73,10 @@ class Decoder(BuiltProgram):
 
     @staticmethod
     def turn(x: Array, cos: Array, sin: Array) -> Array:
-        a, b = np.split(x.astype(np.float32), 2, -1)
+        half = cos.shape[-1]
+        a, b, rest = np.split(x.astype(np.float32), [half, 2 * half], -1)
         c, s = (v[:, None].astype(np.float32) for v in (cos, sin))
-        return np.concatenate([a * c - b * s, b * c + a * s], -1)
+        return np.concatenate([a * c - b * s, b * c + a * s, rest], -1)
 
     def compile(self, on: GpuTarget, *outputs: Any, **options: Any) -> list[KernelSource]:
         """Compiles the program, and returns the sources of its steps."""
@@ -132,11 +134,21 @@ def test_a_rotated_key_that_is_a_result(device: int | None) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("case", ["odd size", "empty", "crossed"])
+def test_heads_of_another_size_are_rotated_and_appended_side_by_side(device: int | None) -> None:
+    steps = Decoder(1, 2, 4, 40, d=48).steps(device)
+    assert steps[:2] == ["rotary_embedding", "concat_2"] and "cached_attention" not in steps
+
+
+@BOTH
+def test_heads_of_which_a_part_is_rotated(device: int | None) -> None:
+    assert Decoder(1, 2, 4, 40, partly=True).steps(device) == ["rotary_embedding", "cached_attention"]
+
+
+@BOTH
+@pytest.mark.parametrize("case", ["empty", "crossed"])
 def test_members_run_separately_if_the_kernel_declines(case: str, device: int | None) -> None:
     """Crossed: the batch of a head of the cache is not that in which its queries are rotated."""
     made = {
-        "odd size": lambda: Decoder(1, 2, 4, 40, d=48),
         "empty": lambda: Decoder(0, 2, 4, 40),
         "crossed": lambda: Decoder(4, 2, 2, 40, crossed=True),
     }[case]()

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Final
 
+from mgx_core.types.dtype import DType
+
 from .attention_parts import batch_setup, flops, heads, key_bound, logit, merged, out_setup, result
 from .attention_pattern import Pattern
 from .elements import pointers
-from .geometry import aligned, ceil_div, decompose
+from .geometry import aligned, ceil_div, decompose, power_of_two
 from .pointwise import kernel, one_launch
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, finish, to_compute
 
 __all__ = [
-    "CLUSTER", "TOGETHER", "can_vectorize", "cluster_merge", "decode_attention", "merging_launch", "part_stores",
+    "CLUSTER", "TOGETHER", "can_vectorize", "cluster_merge", "decode_attention", "lanes_per_row", "merging_launch",
+    "part_stores",
 ]  # fmt: skip
 
 TOGETHER: Final = 4  # keys that a team loads before it uses the first
@@ -21,10 +24,14 @@ CLUSTER: Final = 8  # blocks of a cluster, the most that every device with clust
 
 def can_vectorize(p: Pattern, traits: DeviceTraits) -> bool:
     """Returns True if parts of a wave can read keys and values as whole vectors."""
-    step = 16 // p.dtype.size
-    lanes = p.d // step if step else 0
-    fits = all(aligned(p.tensor(a), a.strides, a.offset, step) for a in (p.q, p.k, p.v))
-    return p.d == p.e and p.d % step == 0 and lanes & (lanes - 1) == 0 and lanes <= traits.wave and fits
+    fits = all(aligned(p.tensor(a), a.strides, a.offset, 16 // p.dtype.size) for a in (p.q, p.k, p.v))
+    return p.d == p.e and 0 < lanes_per_row(p.d, p.dtype) <= traits.wave and fits
+
+
+def lanes_per_row(d: int, of: DType) -> int:
+    """Returns how many lanes, a power of two, read a row of `d` elements as whole vectors; 0 for other rows."""
+    lanes, rest = divmod(d * of.size, 16)
+    return 0 if rest or power_of_two(lanes) != lanes else lanes
 
 
 def decode_attention(p: Pattern, traits: DeviceTraits) -> KernelSource:
