@@ -28,7 +28,7 @@ class Decoder(BuiltProgram):
         partly: bool = False,
     ) -> None:  # fmt: skip
         super().__init__(seed=5)
-        self.kind = kind
+        self.kind, self.wide = kind, np.promote_types(kind, np.float32)
         (q, qs) = self.argument(batch, heads * sharing, 1, d, kind=kind)
         (k, ks), (v, vs) = (self.argument(batch, heads, 1, d, kind=kind) for _ in range(2))
         (keys, old_keys), (values, old_values) = (self.argument(batch, heads, known, d, kind=kind) for _ in range(2))
@@ -36,7 +36,7 @@ class Decoder(BuiltProgram):
             keys, values = self.add("relu", keys), self.add("relu", values)
             old_keys, old_values = np.maximum(old_keys, 0), np.maximum(old_values, 0)
         if turned:
-            angles = self.rng.standard_normal((batch, 1, d // 4 if partly else d // 2)).astype("float32")
+            angles = self.rng.standard_normal((batch, 1, d // 4 if partly else d // 2)).astype(self.wide)
             cos, sin = np.cos(angles).astype(kind), np.sin(angles).astype(kind)
             given = self.main.add_literal(cos), self.main.add_literal(sin)
             q, k = (self.add("rotary_embedding", x, *given) for x in (q, k))
@@ -64,18 +64,17 @@ class Decoder(BuiltProgram):
         self.out = self.add("reshape", self.add("dot", weights, given_values), dims=[batch, heads * sharing, 1, d])
         new_keys, new_values = np.concatenate([old_keys, ks], 2), np.concatenate([old_values, vs], 2)
         logits = (
-            np.einsum("bhgd,bhtd->bhgt", qs.reshape(batch, heads, sharing, d), new_keys, dtype="float32") / 8 + bias
+            np.einsum("bhgd,bhtd->bhgt", qs.reshape(batch, heads, sharing, d), new_keys, dtype=self.wide) / 8 + bias
         )
         power = np.exp(logits - logits.max(-1, keepdims=True))
         power /= power.sum(-1, keepdims=True)
-        out = np.einsum("bhgt,bhtd->bhgd", power, new_values.astype("float32"))
+        out = np.einsum("bhgt,bhtd->bhgd", power, new_values.astype(self.wide))
         self.wanted = out.reshape(batch, heads * sharing, 1, d), new_keys, new_values
 
-    @staticmethod
-    def turn(x: Array, cos: Array, sin: Array) -> Array:
+    def turn(self, x: Array, cos: Array, sin: Array) -> Array:
         half = cos.shape[-1]
-        a, b, rest = np.split(x.astype(np.float32), [half, 2 * half], -1)
-        c, s = (v[:, None].astype(np.float32) for v in (cos, sin))
+        a, b, rest = np.split(x.astype(self.wide), [half, 2 * half], -1)
+        c, s = (v[:, None].astype(self.wide) for v in (cos, sin))
         return np.concatenate([a * c - b * s, b * c + a * s, rest], -1)
 
     def compile(self, on: GpuTarget, *outputs: Any, **options: Any) -> list[KernelSource]:
@@ -90,7 +89,7 @@ class Decoder(BuiltProgram):
         target = GpuTarget() if device is None else GpuTarget("host", device)
         sources = self.compile(target, *outputs, **options)
         got = [r.to_numpy() for r in self.program.run(self.feed)]
-        atol = {"float16": 4e-3, "float32": 2e-5}[self.kind]
+        atol = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-12}[self.kind]
         for result, wanted in zip(got, self.wanted, strict=False):
             np.testing.assert_allclose(result, wanted, atol=atol, rtol=atol)
         return [s.name.rpartition("_")[0] for s in sources]
@@ -145,12 +144,13 @@ def test_heads_of_which_a_part_is_rotated(device: int | None) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("case", ["empty", "crossed"])
+@pytest.mark.parametrize("case", ["empty", "crossed", "float64"])
 def test_members_run_separately_if_the_kernel_declines(case: str, device: int | None) -> None:
     """Crossed: the batch of a head of the cache is not that in which its queries are rotated."""
     made = {
         "empty": lambda: Decoder(0, 2, 4, 40),
         "crossed": lambda: Decoder(4, 2, 2, 40, crossed=True),
+        "float64": lambda: Decoder(1, 2, 4, 40, kind="float64"),
     }[case]()
     steps = made.steps(device)
     assert len(steps) > 1 and "cached_attention" not in steps
