@@ -25,13 +25,14 @@ class Decoder(BuiltProgram):
     def __init__(
         self, batch: int, heads: int, sharing: int, known: int, d: int = 64, *, kind: str = "float16", turned: bool = True,
         masked: bool = False, computed: bool = False, crossed: bool = False,
-        partly: bool = False,
+        partly: bool = False, of_values: str = "",
     ) -> None:  # fmt: skip
         super().__init__(seed=5)
         self.kind, self.wide = kind, np.promote_types(kind, np.float32)
         (q, qs) = self.argument(batch, heads * sharing, 1, d, kind=kind)
-        (k, ks), (v, vs) = (self.argument(batch, heads, 1, d, kind=kind) for _ in range(2))
-        (keys, old_keys), (values, old_values) = (self.argument(batch, heads, known, d, kind=kind) for _ in range(2))
+        kinds = kind, of_values or kind
+        (k, ks), (v, vs) = (self.argument(batch, heads, 1, d, kind=of) for of in kinds)
+        (keys, old_keys), (values, old_values) = (self.argument(batch, heads, known, d, kind=of) for of in kinds)
         if computed:
             keys, values = self.add("relu", keys), self.add("relu", values)
             old_keys, old_values = np.maximum(old_keys, 0), np.maximum(old_values, 0)
@@ -61,6 +62,8 @@ class Decoder(BuiltProgram):
             self.feed[f"x{len(self.feed) - 1}"] = bias
             scores = self.add("add", scores, self.add("multibroadcast", term, out_lens=lens))
         weights = self.add("softmax", scores, axis=4)
+        if of_values:
+            weights = self.add("convert", weights, target_type=of_values)
         self.out = self.add("reshape", self.add("dot", weights, given_values), dims=[batch, heads * sharing, 1, d])
         new_keys, new_values = np.concatenate([old_keys, ks], 2), np.concatenate([old_values, vs], 2)
         logits = (
@@ -144,13 +147,14 @@ def test_heads_of_which_a_part_is_rotated(device: int | None) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("case", ["empty", "crossed", "float64"])
+@pytest.mark.parametrize("case", ["empty", "crossed", "float64", "two types"])
 def test_members_run_separately_if_the_kernel_declines(case: str, device: int | None) -> None:
     """Crossed: the batch of a head of the cache is not that in which its queries are rotated."""
     made = {
         "empty": lambda: Decoder(0, 2, 4, 40),
         "crossed": lambda: Decoder(4, 2, 2, 40, crossed=True),
         "float64": lambda: Decoder(1, 2, 4, 40, kind="float64"),
+        "two types": lambda: Decoder(1, 2, 4, 40, of_values="float32"),
     }[case]()
     steps = made.steps(device)
     assert len(steps) > 1 and "cached_attention" not in steps

@@ -9,7 +9,7 @@ from mgx_core import dtype as dt
 
 from .attention_decode import can_vectorize, decode_attention
 from .attention_fma import fma_attention
-from .attention_parts import flops, heads
+from .attention_parts import flops, heads, other_types
 from .attention_pattern import Pattern
 from .attention_split import ROWS, split_keys, waves_for
 from .attention_tiles import tiled_attention
@@ -49,9 +49,9 @@ def separate_microseconds(p: Pattern) -> float:
 
 
 def attention_kernel(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
-    types = {p.tensor(a).dtype for a in (p.q, p.k, p.v)} | ({p.out.dtype} if p.after is None else set())
-    if len(types) != 1 or not types <= {dt.float16, dt.bfloat16, dt.float32}:
-        return No(f"no attention kernel for {', '.join(sorted(map(str, types)))}")
+    other = other_types(p)
+    if other is not None:
+        return other
     if p.out.elements == 0:
         return finish("attention", "", [], p.inputs, [p.out])
     if p.t == 0:
@@ -60,7 +60,7 @@ def attention_kernel(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
         return decode_attention(p, traits)
     if p.d > LARGEST_HEAD or p.e > LARGEST_HEAD:
         return No(f"heads of {p.d} and {p.e} elements are too large")
-    if types == {dt.float32}:
+    if p.dtype is dt.float32:
         return fma_attention(p, traits)
     waves = waves_for(p, traits)
     if waves > 1:

@@ -10,7 +10,7 @@ from typing import Final
 from mgx_core import No
 
 from .attention_decode import CLUSTER, TOGETHER, can_vectorize, cluster_merge, merging_launch, part_stores
-from .attention_parts import flops, logit, merged, out_setup, result
+from .attention_parts import flops, logit, merged, other_types, out_setup, result
 from .attention_pattern import Pattern
 from .elements import pointers
 from .geometry import ceil_div, decompose
@@ -71,6 +71,9 @@ def cached_attention(
     """
     known = xs[p.k.index]
     assert known is not None
+    other = other_types(p)
+    if other is not None:
+        return other
     sharing = _sharing(p)
     if isinstance(sharing, No):
         return sharing

@@ -6,6 +6,7 @@ import math
 from typing import Final
 
 from mgx_core import No
+from mgx_core import dtype as dt
 
 from .attention_pattern import Pattern
 from .bodies import Access
@@ -15,10 +16,18 @@ from .source import NAME, KernelSource, storage_type, to_storage
 
 __all__ = [
     "batch_setup", "copied_at_once", "copy_tile", "finish_kernel", "flops", "heads", "key_bound", "logit", "merged",
-    "out_setup", "result",
+    "other_types", "out_setup", "result",
 ]  # fmt: skip
 
 IN_FLIGHT: Final = 8  # elements that a thread loads before it stores the first, if vectors are not possible
+
+
+def other_types(p: Pattern) -> No | None:
+    """Returns why kernels do not take an attention's types; None for one float type of all operands, and of a bare result."""
+    types = {p.tensor(a).dtype for a in (p.q, p.k, p.v)} | ({p.out.dtype} if p.after is None else set())
+    if len(types) == 1 and types <= {dt.float16, dt.bfloat16, dt.float32}:
+        return None
+    return No(f"no attention kernel for {', '.join(sorted(map(str, types)))}")
 
 
 def heads(p: Pattern) -> int:

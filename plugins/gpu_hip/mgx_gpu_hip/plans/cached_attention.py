@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from mgx_core import Instruction, Kernels, Module, No, Operation
-from mgx_core import dtype as dt
 from mgx_core.errors import UnsupportedError
 from mgx_core.ops.control import Group
 from mgx_core.targets.group_checks import tagged
@@ -53,8 +52,6 @@ def write(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module]
 ) -> KernelSource | No:
     """Generates the kernel; xs: see `_sources`; ys: the result, then the caches in the order of the attention's operands."""
-    if any(x is not None and x.dtype is dt.float64 for x in xs):
-        return No("the kernel has no float64")
     group = _members(modules[0])
     count = len(group.attention.inputs)
     inputs = [x for x in xs[:count] if x is not None]
