@@ -35,10 +35,10 @@ class CachedAttention(NamedTuple):
 
     @classmethod
     def of(cls, attention: Instruction) -> CachedAttention | None:
-        """Returns None if not exactly two operands are caches with one new token."""
+        """Returns None if not exactly two operands are caches with one new token, which have the same extents and type."""
         sources = [source_of(i) for i in attention.inputs]
         caches = {n: i for n, i in enumerate(sources) if _grows_by_one(i)}
-        if len(caches) != 2 or len(set(caches.values())) != 2:
+        if len(caches) != 2 or len(set(caches.values())) != 2 or len({i.shape for i in caches.values()}) != 1:
             return None
         made = {n: source_of(i.inputs[1]) if n in caches else i for n, i in enumerate(sources)}
         turned = {n: i for n, i in made.items() if _is_rotation(i)}

@@ -136,8 +136,9 @@ def test_a_rotated_key_that_is_a_result(device: int | None) -> None:
 
 
 @BOTH
-def test_heads_of_another_size_are_rotated_and_appended_side_by_side(device: int | None) -> None:
-    steps = Decoder(1, 2, 4, 40, d=48).steps(device)
+@pytest.mark.parametrize("more", [{"d": 48}, {"of_values": "float32"}], ids=["odd size", "two types"])
+def test_other_heads_are_rotated_and_appended_side_by_side(more: dict[str, Any], device: int | None) -> None:
+    steps = Decoder(1, 2, 4, 40, **more).steps(device)
     assert steps[:2] == ["rotary_embedding", "concat_2"] and "cached_attention" not in steps
 
 
@@ -147,14 +148,13 @@ def test_heads_of_which_a_part_is_rotated(device: int | None) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("case", ["empty", "crossed", "float64", "two types"])
+@pytest.mark.parametrize("case", ["empty", "crossed", "float64"])
 def test_members_run_separately_if_the_kernel_declines(case: str, device: int | None) -> None:
     """Crossed: the batch of a head of the cache is not that in which its queries are rotated."""
     made = {
         "empty": lambda: Decoder(0, 2, 4, 40),
         "crossed": lambda: Decoder(4, 2, 2, 40, crossed=True),
         "float64": lambda: Decoder(1, 2, 4, 40, kind="float64"),
-        "two types": lambda: Decoder(1, 2, 4, 40, of_values="float32"),
     }[case]()
     steps = made.steps(device)
     assert len(steps) > 1 and "cached_attention" not in steps
