@@ -14,7 +14,9 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Final
+from typing import IO, Any, Final
+
+from mgx_core.named_tuples import NamedTuple
 
 from .compiler import CompileError, Compiler
 
@@ -22,7 +24,7 @@ __all__ = ["MOST", "compiler_processes"]
 
 MOST: Final = 16  # processes
 SECONDS: Final = 10  # for a process to end
-START: Final = "from mgx_gpu_hip.compile.processes import serve; serve()"
+START: Final = "import sys; from mgx_gpu_hip.compile.processes import serve; serve(int(sys.argv[1]))"
 
 
 @contextmanager
@@ -41,37 +43,54 @@ def compiler_processes(compiler: Compiler, count: int) -> Iterator[Compiler]:
         made.end()
 
 
+class _Process(NamedTuple):
+    """A process, and the pipe of its answers: not the standard output, to which any module that it imports may print."""
+
+    child: subprocess.Popen[bytes]
+    answers: IO[bytes]
+
+
 class _Processes:
     """A compiler that passes each source to an idle process, and compiles it here if that process fails."""
 
     def __init__(self, compiler: Compiler) -> None:
         self.compiler = compiler
         self.name, self.version = compiler.name, compiler.version
-        self.all: list[subprocess.Popen[bytes]] = []
-        self.idle: SimpleQueue[subprocess.Popen[bytes]] = SimpleQueue()
+        self.all: list[_Process] = []
+        self.idle: SimpleQueue[_Process] = SimpleQueue()
 
     def start(self) -> None:
         paths = os.pathsep.join(p or os.getcwd() for p in sys.path)
-        made = subprocess.Popen(
-            [sys.executable, "-c", START],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            # safe: files of the working directory are imported only if this process would import them, too
-            env={**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"},
-        )
+        source, target = os.pipe()
+        answers = os.fdopen(source, "rb")
+        try:
+            child = subprocess.Popen(
+                [sys.executable, "-c", START, str(target)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[target],
+                # safe: files of the working directory are imported only if this process would import them, too
+                env={**os.environ, "PYTHONPATH": paths, "PYTHONSAFEPATH": "1"},
+            )
+        except OSError:
+            answers.close()
+            raise
+        finally:
+            os.close(target)
+        made = _Process(child, answers)
         self.all.append(made)
         kind = type(self.compiler)
         with suppress(OSError):  # a process that has ended is noticed when it is used
-            _send(made.stdin, (kind.__module__, kind.__name__))
+            _send(child.stdin, (kind.__module__, kind.__name__))
         self.idle.put(made)
 
     def compile(self, text: str, flags: Sequence[str], arch: str) -> bytes:
         """Errors: as of the compiler."""
         process = self.idle.get()
         try:
-            _send(process.stdin, (text, tuple(flags), arch))
-            image, failed = pickle.load(process.stdout)  # type: ignore[arg-type]
+            _send(process.child.stdin, (text, tuple(flags), arch))
+            image, failed = pickle.load(process.answers)
         except (OSError, EOFError, pickle.UnpicklingError):
             process.kill()  # what it may still write is not the answer to another source
             return self.compiler.compile(text, flags, arch)
@@ -82,15 +101,15 @@ class _Processes:
         return bytes(image)
 
     def end(self) -> None:
-        for process in self.all:
+        for child, _ in self.all:
             with suppress(OSError):
-                process.stdin.close()  # type: ignore[union-attr]
-        for process in self.all:
+                child.stdin.close()  # type: ignore[union-attr]
+        for child, answers in self.all:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(SECONDS)
-            process.kill()
-            process.wait()
-            process.stdout.close()  # type: ignore[union-attr]
+                child.wait(SECONDS)
+            child.kill()
+            child.wait()
+            answers.close()
 
 
 def _send(pipe: Any, message: Any) -> None:
@@ -98,9 +117,9 @@ def _send(pipe: Any, message: Any) -> None:
     pipe.flush()
 
 
-def serve() -> None:
-    """Runs in a process: compiles sources from the standard input until it ends."""
-    given, out = sys.stdin.buffer, sys.stdout.buffer
+def serve(target: int) -> None:
+    """Runs in a process: compiles sources from the standard input until it ends; writes the answers to a file descriptor."""
+    given, out = sys.stdin.buffer, os.fdopen(target, "wb")
     module, name = pickle.load(given)
     compiler = getattr(import_module(module), name)()
     while True:

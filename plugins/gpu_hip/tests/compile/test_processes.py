@@ -46,6 +46,15 @@ def test_files_of_the_working_directory_are_not_imported(monkeypatch: pytest.Mon
         assert loads(compiler.compile(Source(1).text, (), "host32"), "fill1")
 
 
+def test_what_modules_print_is_no_answer(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """It was read as one; a text that begins with X made this process wait for a string of a billion bytes."""
+    (tmp_path / "sitecustomize.py").write_text("print('a' * 100)")
+    monkeypatch.syspath_prepend(tmp_path)
+    with compiler_processes(HostCompiler(), 1) as compiler:
+        monkeypatch.setattr(HostCompiler, "compile", None)  # here
+        assert loads(compiler.compile(Source(1).text, (), "host32"), "fill1")
+
+
 def test_errors_of_a_source_are_reported() -> None:
     with compiler_processes(HostCompiler(), 1) as compiler:
         with pytest.raises(CompileError, match="undeclared_thing"):
@@ -56,8 +65,8 @@ def test_errors_of_a_source_are_reported() -> None:
 def test_a_process_that_ended_is_replaced_by_this_one() -> None:
     with compiler_processes(HostCompiler(), 1) as compiler:
         made: Any = compiler
-        made.all[0].kill()
-        made.all[0].wait()
+        made.all[0].child.kill()
+        made.all[0].child.wait()
         assert all(loads(compiler.compile(Source(n).text, (), "host32"), f"fill{n}") for n in (1, 2))
 
 
