@@ -14,8 +14,8 @@ from mgx_gpu_hip.target import GpuTarget
 RNG = np.random.default_rng(11)
 IMAGES = RNG.standard_normal((4, 3, 24, 24), np.float32)
 DEVICES = [
-    pytest.param(("host", 0), id="wave32"),
-    pytest.param(("host", 1), id="wave64"),
+    pytest.param(("host", 0), id="wave64"),
+    pytest.param(("host", 1), id="wave32"),
     pytest.param((), id="gpu", marks=pytest.mark.gpu),
 ]
 
@@ -93,7 +93,6 @@ def test_shortcuts_and_pooled_images_are_stored_in_8_bits(kind: str) -> None:
     assert program.executable is not None
     steps = program.executable.instances()[0].runner.schedule.steps
     images = [v for s in steps for v in s.outputs if len(v.lens) == 4 and v.lens[-1] > 1]
-    assert (
-        len(images) == 10
-    )  # the image, the first layer, its maxima, four and three convolutions; the last sum is wide
+    # the image, the first layer, its maxima, four and three convolutions; the last sum is wide
+    assert len(images) == 10
     assert [v.shape.dtype.bits for v in images[:-1]] == [8] * 9
