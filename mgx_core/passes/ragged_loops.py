@@ -154,7 +154,8 @@ class _Iterations:
             if after is p:
                 self.values[p] = state
             elif isinstance(after.op, SequenceInsert):
-                alone = list(p.users) == [after] and body.outputs.count(after) == 1 and after.inputs[0] is p
+                alone = list(p.users) == [after] and list(after.users) == [body.returned]
+                alone &= body.outputs.count(after) == 1 and after.inputs[0] is p
                 if not isinstance(state.op, SequenceEmpty) or not alone or len(after.inputs) > 2:
                     raise Refused("a list is used in an iteration")
                 self.appended.add(after)
@@ -407,7 +408,8 @@ class _Iterations:
 
     def _reduced(self, ins: Instruction, op: Reduce, x: Rows | Ragged, axes: Sequence[int]) -> Value | None:
         if isinstance(x, Rows):
-            return Rows(self._add(op.replace(axes=tuple(a + 1 for a in axes)), x.made, like=ins))
+            # no axes would be all, the iterations included
+            return Rows(self._add(op.replace(axes=tuple(a + 1 for a in axes)), x.made, like=ins)) if axes else None
         if 0 not in axes:
             return x.like(self._add(op.replace(axes=tuple(axes)), x.x, like=ins))
         name = next((n for n, cls in REDUCTIONS.items() if cls is type(op)), None)

@@ -148,9 +148,22 @@ def returned(
     return [body.add(op("reduce_max", axes=[0]), order)]
 
 
+def scalars(
+    body: Module, i: Instruction, x: Instruction, offsets: Instruction, weights: Instruction
+) -> Sequence[Instruction]:
+    """The sum of a scalar, which has no axes."""
+    part = body.add(op("slice", axes=[0]), weights, *bounds(body, i, offsets))
+    total = body.add(op("squeeze", axes=[0]), body.add(op("reduce_sum", axes=[0]), part))
+    return [body.add(op("reduce_sum"), total)]
+
+
 @pytest.mark.parametrize(
     ("build", "said"),
-    [(gathered_in_a_branch, "gather in its body is not vectorized"), (returned, "prefix_scan_sum in its body is not")],
+    [
+        (gathered_in_a_branch, "gather in its body is not vectorized"),
+        (returned, "prefix_scan_sum in its body is not"),
+        (scalars, "reduce_sum in its body is not vectorized"),
+    ],
 )
 def test_refused_bodies(build: Body, said: str) -> None:
     """The module is unchanged."""
@@ -159,3 +172,33 @@ def test_refused_bodies(build: Body, said: str) -> None:
     no = joined(module)
     assert no is not None and said in no.why
     assert str(module) == before
+
+
+def listing(measured: bool) -> Module:
+    """A loop that appends sums of slices to a list; if `measured`, also with the length of the list after each iteration."""
+    module, body = Module("main"), Module("body")
+    offsets, weights = module.add_literal(OFFSETS), module.add_literal(np.linspace(-1, 1, 12, dtype=np.float32))
+    empty = module.add(op("sequence_empty", dtype="float32"))
+    i, going = (body.add_parameter(n, Shape(kind, [])) for n, kind in (("i", "int64"), ("going", "bool")))
+    part = body.add(op("slice", axes=[0]), weights, *bounds(body, i, offsets))
+    before = body.add_parameter("list", empty.result)
+    after = body.add(op("sequence_insert"), before, body.add(op("reduce_sum", axes=[0]), part))
+    body.add_return([going, after, *([body.add(op("sequence_length"), after)] if measured else [])])
+    loop = module.add(op("loop"), number(module, 4), module.add_literal(np.asarray(True)), empty, modules=[body])
+    module.add_return([module.add(op("get_tuple_elem", index=n), loop) for n in range(1 + measured)])
+    return module
+
+
+def test_lists() -> None:
+    module = listing(measured=False)
+    (before,) = Interpreter().run(module, [])
+    assert joined(module) is None
+    assert verify(module) == []
+    (found,) = Interpreter().run(module, [])
+    np.testing.assert_allclose(found, before, rtol=1e-6)
+
+
+def test_lists_that_an_iteration_reads() -> None:
+    module = listing(measured=True)
+    no = joined(module)
+    assert no is not None and "a list is used in an iteration" in no.why
