@@ -85,6 +85,7 @@ class RepeatedValues:
         if runner is None:
             if self._runs.put(at, (self._runs.get(at) or 0) + 1) < self.enough:
                 return None
+            self._runs.put(at, 0)  # a program that others displace has to pay off again
             try:
                 with rarer_collections():
                     given = [values[self._rest.source(name)].copy() for name in self._rest.read]

@@ -9,6 +9,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import Module, Program, Shape
+from mgx_cpu_dnnl import repeated_values
 from mgx_cpu_dnnl.repeated_values import RepeatedValues
 from mgx_cpu_dnnl.runner import CpuRunner
 
@@ -80,6 +81,17 @@ def test_two_values_have_two_programs() -> None:
         check_cropped(program, 9)
         check_cropped(program, 30)
     assert len(repeated(runner).programs) == 2
+
+
+def test_displaced_programs_have_to_pay_off_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeated_values, "KEPT", 1)
+    program, runner = compiled(cropping())
+    made = []
+    for _ in range(repeated(runner).enough + 3):
+        for n in (9, 4):
+            check_cropped(program, n)
+            made.append(repeated(runner).programs)
+    assert len({id(p) for programs in made for p in programs}) == 2
 
 
 def test_small_operands_that_determine_no_extents_may_change() -> None:
