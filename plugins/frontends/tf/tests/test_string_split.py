@@ -11,7 +11,7 @@ import mgx_core as mgx
 from mgx_core import DeviceError, ParameterError, Shape, ShapeError
 from mgx_core import dtype as dt
 from mgx_core.types.memory_limit import limited
-from mgx_tf.ops.string_split import StringNGrams
+from mgx_tf.ops.string_split import StringNGrams, StringSplit
 from mgx_tf.ops.text import Base64
 from mgx_tf.ops.unicode import UnicodeDecode, UnicodeEncode
 
@@ -159,3 +159,16 @@ def test_what_is_not_base64(word: str):
     """Strings that TensorFlow 2.21 rejects."""
     with pytest.raises(ShapeError, match=r"is not (web-safe )?base64"):
         Base64(back=True).compute(np.array([word], object))
+
+
+@pytest.mark.parametrize(
+    ("word", "most", "parts"),
+    [
+        ("a\u00a0b \tc\x1cd", -1, ["a\u00a0b", "c\x1cd"]),
+        (" a\u2003b c d ", 1, ["a\u2003b", "c d "]),
+        ("a\x85 \udcff", -1, ["a\x85", "\udcff"]),
+    ],
+)
+def test_splits_at_ascii_whitespace(word: str, most: int, parts: list[str]):
+    _, found, _ = StringSplit(most=most).compute(np.array([word], object))
+    assert found.tolist() == parts

@@ -28,8 +28,8 @@ class StringSplit(Operation):
     """The parts of split strings, as a sparse tensor.
 
     x: string [n] -> indices int64 [parts, 2], values string [parts], extents int64 [2].  An empty delimiter splits at runs of
-    whitespace; `each`: at each of its characters (if it is empty, between all bytes); most: maximum number of splits, -1 for
-    no limit.
+    ASCII whitespace; `each`: at each of its characters (if it is empty, between all bytes); most: maximum number of splits, -1
+    for no limit.
     Errors: ShapeError unless x is a vector.  Source: TensorFlow StringSplitV2.
     """
 
@@ -59,7 +59,8 @@ class StringSplit(Operation):
         elif self.delimiter:
             parts = word.split(self.delimiter, self.most)
         else:
-            parts = word.split(None, self.most) if self.most else [word]
+            # bytes are split at ASCII whitespace alone, unlike strings
+            parts = [decoded(p) for p in encoded(word).split(None, self.most)] if self.most else [word]
             if parts and len(parts) == self.most:  # TensorFlow appends what follows the last split, also if it is empty
                 parts.append("")
         return [p for p in parts if p] if self.skip_empty else parts
