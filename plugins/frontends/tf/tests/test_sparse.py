@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core import ShapeError
+from mgx_core import DeviceError, ShapeError
 from mgx_tf.ops.crosses import Cross, CrossWords
 from mgx_tf.ops.siphash import keyed_hash
 from mgx_tf.ops.sparse import SparseFillEmpty, SparseOrder, SparseReshape
@@ -72,6 +72,8 @@ def test_crosses_of_columns():
     assert lists(Cross(buckets=10).compute(np.array([0]), *[np.zeros(0, np.int64)] * 4)) == [[], [0]]
     with pytest.raises(ShapeError, match="must have a row, less than 2"):
         CrossWords(separator="-").compute(np.array([2]), first[:1], np.array([2]))
+    with pytest.raises(DeviceError):
+        Cross(buckets=10).compute(np.array([1 << 50]), *[np.zeros(0, np.int64)] * 2)
 
 
 def test_hashes_by_a_key(new_graph: Any):

@@ -120,6 +120,7 @@ def _combined(count: Array, columns: Sequence[tuple[list[T], Array]]) -> tuple[l
     rows = int(count.item())
     if rows < 0 or any(len(at) != len(values) or ((at < 0) | (at >= rows)).any() for values, at in columns):
         raise ShapeError(f"each value of a column must have a row, less than {rows}")
+    require_memory((rows, len(columns)), 8)
     sizes = [np.bincount(at, minlength=rows).tolist() for _, at in columns]
     totals = [prod(each) for each in zip(*sizes, strict=True)]
     require_memory((sum(totals), len(columns)), 8)
