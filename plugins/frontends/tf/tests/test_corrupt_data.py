@@ -19,6 +19,7 @@ from mgx_core.types.shape import Shape
 from mgx_tf.flex import _context
 from mgx_tf.ops.audio import DecodeWav, Mfcc
 from mgx_tf.ops.csv_decoding import DecodeCsv
+from mgx_tf.ops.encoding import EncodeWav
 from mgx_tf.ops.matrix import Matrix
 from mgx_tf.ops.raw_bytes import Decompress
 from mgx_tf.ops.sparse_arithmetic import SparsePair
@@ -66,6 +67,12 @@ def test_channels_beyond_the_room_are_refused():
     for wanted in ({"channels": (1 << 31) - 1}, {"channels": 1 << 20, "samples": 1 << 20}):
         with limited(1 << 20), pytest.raises(DeviceError, match="limit_bytes"):
             DecodeWav(**wanted).compute(wav())
+
+
+def test_samples_that_are_not_finite():
+    samples = np.array([[np.inf], [-np.inf], [np.nan], [3e38]], np.float32)
+    found, _ = DecodeWav().compute(EncodeWav().compute(samples, np.array(8000)))
+    assert found.tolist() == [[32767 / 32768], [-1], [0], [32767 / 32768]]
 
 
 def test_sounds_that_do_not_fit_are_errors_of_ours():

@@ -59,6 +59,9 @@ def test_types_that_do_not_fit(op: Any, operands: list[Shape], said: str) -> Non
 @pytest.mark.parametrize(
     ("op", "operands", "said"),
     [
+        (EncodeWav(), [np.zeros((1, 1), np.float32), np.array(-1)], "got a rate of -1 and [1, 1]"),
+        (EncodeWav(), [np.zeros((1, 1 << 15), np.float32), np.array(1)], "got a rate of 1 and [1, 32768]"),
+        (EncodeWav(), [np.zeros((1, 2), np.float32), np.array(1 << 30)], "less than 4 GiB in all and per second, got a rate"),
         (DecodeWav(), [b"RIFX"], "a WAV file must begin with RIFF and WAVE"),
         (DecodeWav(), [wav(1, 16)[:36]], "a WAV file must have a format chunk and a data chunk"),
         (DecodeWav(), [wav(3, 32)], "WAV files must be 16-bit PCM, got encoding 3 with 32 bits"),
@@ -77,5 +80,7 @@ def test_values_that_do_not_fit(op: Any, operands: list[Any], said: str) -> None
 def test_attributes_that_do_not_fit() -> None:
     with pytest.raises(UnsupportedError, match="unknown special function 'sinc'"):
         Special(function="sinc")
+    with pytest.raises(ParameterError, match="a compression level of -1 to 9 is required, got 12"):
+        EncodePng(level=12).result([Shape("uint8", (4, 4, 3))])
     with pytest.raises(ParameterError, match=r"^a pattern of \d+ characters is longer than \d+$"):
         pattern_of("a" * 100_000)

@@ -10,7 +10,7 @@ import numpy as np
 
 from mgx_core import Shape
 from mgx_core import dtype as dt
-from mgx_core.errors import ShapeError
+from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.ops.declaration import op
 from mgx_core.ops.operation import Operation
 from mgx_core.types.argument import Array
@@ -31,12 +31,15 @@ class EncodePng(Operation):
     """PNG files of images.
 
     x: uint8 or uint16 [.., height, width, channels] -> string [..]; level: of compression, -1 for zlib's default.
-    Errors: ShapeError for empty images and more than 4 channels.  Source: TensorFlow EncodePng.
+    Errors: ShapeError for empty images and more than 4 channels; ParameterError for a level outside -1..9.
+    Source: TensorFlow EncodePng.
     """
 
     level: int = -1
 
     def infer(self, x: Shape) -> Shape:
+        if not -1 <= self.level <= 9:
+            raise ParameterError(f"a compression level of -1 to 9 is required, got {self.level}")
         if x.dtype not in (dt.uint8, dt.uint16) or x.rank < 3:
             raise ShapeError(f"images [.., height, width, channels] of uint8 or uint16 are required, got {x}")
         return Shape.of(dt.string, x.dims[:-3])
@@ -66,7 +69,8 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
 class EncodeWav(Operation):
     """A 16-bit PCM WAV file of samples; values outside -1..1 are clipped.
 
-    x: float32 [samples, channels], rate: int32 [] -> string [].  Source: TensorFlow EncodeWav.
+    x: float32 [samples, channels], rate: int32 [] -> string [].
+    Errors: ShapeError for numbers that the file's header cannot contain.  Source: TensorFlow EncodeWav.
     """
 
     def infer(self, x: Shape, rate: Shape) -> Shape:
@@ -75,11 +79,16 @@ class EncodeWav(Operation):
         return Shape.of(dt.string, ())
 
     def compute(self, x: Array, rate: Array) -> Array:
-        scaled = np.nan_to_num(x) * np.float32(1 << 15)
-        rounded = np.trunc(scaled + np.copysign(np.float32(0.5), scaled))  # halves away from zero
-        data = np.clip(rounded, -(1 << 15), (1 << 15) - 1).astype("<i2").tobytes()
         channels, hertz = x.shape[1], int(rate)
         width = 2 * channels
+        if not 0 < channels < 1 << 15 or hertz < 1 or max(hertz, len(x) + 32) * width >= 1 << 32:
+            raise ShapeError(
+                "a WAV file has a positive rate, 1 to 32767 channels, and less than 4 GiB in all and per second, "
+                f"got a rate of {hertz} and {list(x.shape)}"
+            )
+        scaled = np.clip(np.nan_to_num(x), -1, 1) * np.float32(1 << 15)
+        rounded = np.trunc(scaled + np.copysign(np.float32(0.5), scaled))  # halves away from zero
+        data = np.minimum(rounded, (1 << 15) - 1).astype("<i2").tobytes()
         sound = struct.pack("<2H2I2H", 1, channels, hertz, hertz * width, width, 16)
         parts = b"fmt ", struct.pack("<I", len(sound)), sound, b"data", struct.pack("<I", len(data)), data
         body = b"WAVE" + b"".join(parts)
