@@ -271,6 +271,7 @@ def refused(g: Any, kind: type[Exception], match: str, **options: Any) -> None:
     [
         ([1, -1, -1, 4], mgx.UnsupportedError, "third extent must be known"),
         ([1, 5, 4], mgx.ParseError, r"boxes \[b, n, q, 4\]"),
+        ([1, 5, 2, 4], mgx.ParseError, "boxes of one or of all 3 classes"),
     ],
 )
 def test_combined_suppression_of_other_boxes_is_refused(
@@ -283,6 +284,23 @@ def test_combined_suppression_of_other_boxes_is_refused(
         g.const(name, value)
     g.node("CombinedNonMaxSuppression", "y", "boxes", "scores", "most", "total", "overlap", "least")
     refused(g, kind, match)
+
+
+@pytest.mark.parametrize("extent", [0, -1])
+@pytest.mark.parametrize("kinds", [1, 3])
+def test_combined_suppression_without_boxes(extent: int, kinds: int, new_graph: Any):
+    g = new_graph()
+    g.placeholder("boxes", F, [2, extent, kinds, 4])
+    g.placeholder("scores", F, [2, extent, 3])
+    for name, value in (("most", np.int32(2)), ("total", np.int32(4)), ("overlap", F.type(0.5)), ("least", F.type(0))):
+        g.const(name, value)
+    g.node("CombinedNonMaxSuppression", "y", "boxes", "scores", "most", "total", "overlap", "least")
+    for count in {0, max(extent, 0) - 5 * min(extent, 0)}:
+        boxes, scores = np.full((2, count, kinds, 4), [0, 0, 1, 1], F), np.full((2, count, 3), 0.5, F)
+        found = run(g, ["y", "y:1", "y:2", "y:3"], boxes=boxes, scores=scores)
+        kept = [3 * bool(count)] * 2  # all boxes of a class overlap
+        assert found[3].tolist() == kept
+        assert found[1].sum() == 0.5 * sum(kept) and found[0].sum() == 2 * sum(kept)
 
 
 def test_lists_of_ragged_tensors_are_refused(new_graph: Any):

@@ -9,6 +9,7 @@ import numpy as np
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.converting.rearranged import gather_in_batches
+from mgx_core.types.dim import bounds, may_equal
 
 from ..converter import converts
 from ..node import Node
@@ -123,6 +124,8 @@ def combined_suppression(
         n.unsupported("boxes that may or may not differ by class: their third extent must be known")
     classes, count = scores.shape.dims[2], n.whole(total, "the boxes in all")[0]
     per_class = n.whole(most, "the boxes per class")[0]
+    if not may_equal(boxes.shape.dims[2], 1) and not may_equal(boxes.shape.dims[2], classes):
+        n.fail(f"boxes of one or of all {classes} classes are required, got {boxes.shape}")
     own = boxes.shape.dims[2] != 1  # each class has its own boxes, which are suppressed like those of another image
     batch, length = scores.shape.dims[:2]
     places, values = n.transpose(boxes, (0, 2, 1, 3)), n.transpose(scores, (0, 2, 1))
@@ -145,9 +148,12 @@ def combined_suppression(
     best, at = n.items(n.add("topk", wide, k=count, axis=1))
     valid = n.pointwise("greater", best, none)
     at = n.pointwise("where", valid, at, n.literal(0, dt.int64))
-    size = n.add("dimensions_of", boxes, start=1, end=2)
+    size, corners = n.add("dimensions_of", boxes, start=1, end=2), n.reshape(places, (batch, -1, 4))
+    if not bounds(length)[0]:  # without boxes, results are read from one of zeros
+        size = n.pointwise("max", size, n.literal(1, dt.int64))
+        corners = n.concat([corners, n.broadcast_to(n.literal(0, corners.shape.dtype), (batch, 1, 4))], 1)
     kind, box = n.pointwise("div", at, size), n.pointwise("fmod", at, size)
-    chosen = gather_in_batches(n, n.reshape(places, (batch, -1, 4)), at if own else box, 1, 1)
+    chosen = gather_in_batches(n, corners, at if own else box, 1, 1)
     if n.flag("clip_boxes", True):
         chosen = n.pointwise("clip", chosen, n.literal(0.0), n.literal(1.0))
     zero = n.literal(0, dt.float32)
