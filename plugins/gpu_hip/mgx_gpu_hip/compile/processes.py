@@ -92,7 +92,7 @@ class _Processes:
             _send(process.child.stdin, (text, tuple(flags), arch))
             image, failed = pickle.load(process.answers)
         except (OSError, EOFError, pickle.UnpicklingError):
-            process.kill()  # what it may still write is not the answer to another source
+            process.child.kill()  # what it may still write is not the answer to another source
             return self.compiler.compile(text, flags, arch)
         finally:
             self.idle.put(process)
