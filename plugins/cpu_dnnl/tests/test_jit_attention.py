@@ -106,6 +106,19 @@ def test_masks(engine, mask):
     np.testing.assert_allclose(out, expected(q, k, v, 0.2, x), rtol=2e-5, atol=2e-5)
 
 
+def test_operands_that_the_score_does_not_read(engine):
+    q, k, v = operands((1, 2), 5, 9, 16, 16)
+    x = np.zeros((1, 2, 5, 9), np.float32)
+    for unread in (1, 0, 2):
+        body = score([1, 2, 5, 9], 0.3)
+        for n in range(unread):
+            body.add_parameter(f"x{n}", Shape("float32", x.shape))
+        out = np.zeros((1, 2, 5, 16), np.float32)
+        run(engine, q, k, v, out, body, [x] * unread)
+        np.testing.assert_allclose(out, expected(q, k, v, 0.3), rtol=2e-5, atol=2e-5)
+    assert not x.any()
+
+
 def test_flags_and_rows_without_keys(engine):
     q, k, v = operands((1, 2), 30, 200, 16, 16)
     flag = np.random.default_rng(1).integers(0, 2, (30, 200)).astype(bool)

@@ -55,6 +55,7 @@ def steps(op: Any, operands: list[Any], tolerance: float, finite: bool = True) -
         ({}, np.where(MASK, 0.0, -np.inf).astype(np.float32)[:1, 0], None, None),
         ({}, floats(H, 1, T), None, None),
         ({}, None, np.array([37, 0]), None),
+        ({}, None, np.array([37, 0]), np.array([3, 9])),  # without a limit by position
         ({"causal": True, "left_window_size": 4}, None, np.array([20, 30], np.int32), np.array([15, 25])),
         ({"left_window_size": 3, "right_window_size": 2, "offset": 11}, MASK, None, None),
     ],

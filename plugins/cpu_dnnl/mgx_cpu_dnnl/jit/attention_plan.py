@@ -142,7 +142,7 @@ def key_of(plan: Plan) -> str:
         f"attention rank={plan.q.rank} rows={plan.rows} causal={plan.causal} turned={plan.turned} even={plan.even}",
         f"guarded={plan.guarded} closes={plan.closes} packed={plan.packed} abreast={plan.abreast} across={plan.across}",
         *(["paired"] if plan.paired else []),
-        f"lengths={plan.lengths}",
+        f"operands={len(plan.extra)} lengths={plan.lengths}",  # also those that the score does not read: the result is the last
         *([f"sink={plan.sink}"] if plan.sink else []),
     ]
     key_parts.append(" ".join(str(s.dtype) for s in (plan.q, plan.k, plan.v, plan.out)))

@@ -150,7 +150,8 @@ def _apply_masks(
             scores.value = add(Add(), scores.value, wide)
             # the sum alone does not mask: NaN or inf plus -inf is NaN; a mask that is NaN makes its row NaN
             scores.mask_unless(add(NotEqual(), wide, scores.constant(-math.inf)))
-    if lengths is None and (simple or not (op.causal or max(op.left_window_size, op.right_window_size) >= 0)):
+    placed = not simple and (op.causal or max(op.left_window_size, op.right_window_size) >= 0)
+    if lengths is None and not placed:
         return
     keys = scores.operand(e.literal(np.arange(t)), [0, 0, 0, 0, 1])
 
@@ -161,7 +162,7 @@ def _apply_masks(
     if lengths is not None:
         scores.mask_unless(add(Less(), keys, per_sample(lengths)))
         scores.lengths = len(scores.extra)
-    if simple:
+    if not placed:
         return
     rows = scores.operand(e.literal(np.arange(s)), [0, 0, 0, 1, 0])
     at = add(Add(), rows, per_sample(offsets) if offsets is not None else scores.constant(op.offset, dt.int64))
