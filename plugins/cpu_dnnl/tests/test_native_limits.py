@@ -35,7 +35,7 @@ SOURCES = Path(__file__).parents[1] / "src"
         (native_moves.MAX_AXES, "move_loop.h", "max_axes"),
         (native_loops.MAX_AXES, "box.h", "most_axes"),
         (links.MAX_LINKS, "links.h", "most_links"),
-        (native_gemm.SLOTS, "product_loop.h", "most_terms"),
+        (native_gemm.SLOTS, "product_tile_loop.h", "most_terms"),
     ],
 )
 def test_an_encoder_stays_within_the_array_of_its_loop(limit: int, header: str, name: str) -> None:

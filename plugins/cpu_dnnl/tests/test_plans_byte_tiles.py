@@ -167,7 +167,7 @@ def test_epilogues_equal_after_rewriting_number_their_operands_equally() -> None
         epilogue = Product(left, 64, [result], body, 0, others, 1).epilogue((dt.uint8,), dt.int32)
         assert not isinstance(epilogue, mgx.No)
         epilogue.combine(True)
-        made.append((epilogue.key_parts, [(x.extra[0], step) for x, step, _ in epilogue.loads]))
+        made.append((epilogue.key_parts, [(x.parameter, step) for x, step, _ in epilogue.loads]))
     assert made[0][0] == made[1][0]
     assert made[0][1] == made[1][1]
 
