@@ -114,15 +114,8 @@ def _sequences(
         n.add(
             "tf_parse_feature_lists",
             rows,
-            sparse=lists[0],
-            sparse_types=types[0],
-            dense=lists[1],
-            dense_types=types[1],
-            dims=[d for s in shapes for d in s],
-            ranks=[len(s) for s in shapes],
             optional=absent,
-            ragged=lists[2],
-            ragged_types=types[2],
+            **_attributes(lists, types, shapes),
         )
     )
     at, end = 3 * len(lists[0]), 3 * len(lists[0]) + 2 * len(lists[1])
@@ -194,16 +187,19 @@ def _parsed(
             "tf_parse_example",
             serialized,
             *defaults,
-            sparse=keys[0],
-            sparse_types=types[0],
-            dense=keys[1],
-            dense_types=types[1],
-            dims=[d for s in shapes for d in s],
-            ranks=[len(s) for s in shapes],
-            ragged=keys[2],
-            ragged_types=types[2],
+            **_attributes(keys, types, shapes),
         )
     )
+
+
+def _attributes(
+    names: Sequence[Sequence[str]], types: Sequence[Sequence[DType]], shapes: Sequence[Sequence[int]]
+) -> dict[str, Any]:
+    """Returns the attributes of an op that describe the features of each kind; shapes: of the dense ones."""
+    words = ("sparse", "dense", "ragged")
+    described: dict[str, Any] = dict(zip(words, names, strict=True))
+    described |= {f"{word}_types": kinds for word, kinds in zip(words, types, strict=True)}
+    return described | {"dims": [d for s in shapes for d in s], "ranks": [len(s) for s in shapes]}
 
 
 def _dense_shapes(n: Node, attribute: str, types: Sequence[Sequence[DType]]) -> list[list[int]]:

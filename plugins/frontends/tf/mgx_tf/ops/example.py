@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -23,7 +23,7 @@ from mgx_core.types.strings import decoded, encoded
 
 from ..wire.messages import message
 
-__all__ = ["array_of", "parted", "values_of"]
+__all__ = ["array_of", "message_of", "parted", "splits_of", "values_of"]
 
 FIELDS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"}
 
@@ -68,7 +68,7 @@ class ParseExample(Operation):
         return TupleShape(out)
 
     def compute(self, serialized: Array, *defaults: Array) -> tuple[Array, ...]:
-        rows = [_features(word) for word in serialized.tolist()]
+        rows = [message_of(word, "Example", "an example").features.feature for word in serialized.tolist()]
         out: list[Array] = []
         for name, kind in zip(self.sparse, self.sparse_types, strict=True):
             found = [_values(row, name, kind) for row in rows]
@@ -82,7 +82,7 @@ class ParseExample(Operation):
             out.append(self._dense(rows, name, kind, dims, default))
         for name, kind in zip(self.ragged, self.ragged_types, strict=True):
             found = [_values(row, name, kind) for row in rows]
-            out += [array_of([v for r in found for v in r], kind), np.cumsum([0, *map(len, found)]).astype(np.int64)]
+            out += [array_of([v for r in found for v in r], kind), splits_of(map(len, found))]
         return tuple(out)
 
     def _dense(self, rows: list[Any], name: str, kind: DType, dims: tuple[int, ...], default: Array) -> Array:
@@ -110,13 +110,19 @@ def parted(dims: Sequence[int], ranks: Sequence[int]) -> list[tuple[int, ...]]:
     return [tuple(dims[end - rank : end]) for end, rank in zip(ends, ranks, strict=True)]
 
 
-def _features(word: str) -> Any:
-    example = message("Example")()
+def message_of(word: str, kind: str, title: str) -> Any:
+    """Returns a serialized message; title: its name in errors.  Errors: ShapeError if it is corrupt."""
+    found = message(kind)()
     try:
-        example.ParseFromString(encoded(word))
+        found.ParseFromString(encoded(word))
     except (DecodeError, ValueError) as error:
-        raise ShapeError(f"an example is damaged: {error}") from None
-    return example.features.feature
+        raise ShapeError(f"{title} is damaged: {error}") from None
+    return found
+
+
+def splits_of(sizes: Iterable[int]) -> Array:
+    """Returns the positions at which rows of these sizes begin, and the end of the last."""
+    return np.array([0, *accumulate(sizes)], np.int64)
 
 
 def _check_default(name: str, size: int, given: int) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from math import prod
 from typing import Any
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from mgx_core import Shape, TupleShape
 from mgx_core import dtype as dt
@@ -18,10 +16,8 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
 from mgx_core.types.dtype import DType
 from mgx_core.types.memory_limit import require_memory
-from mgx_core.types.strings import encoded
 
-from ..wire.messages import message
-from .example import array_of, parted, values_of
+from .example import array_of, message_of, parted, splits_of, values_of
 
 __all__: list[str] = []
 
@@ -64,7 +60,8 @@ class ParseFeatureLists(Operation):
         return TupleShape(out)
 
     def compute(self, serialized: Array) -> tuple[Array, ...]:
-        rows = [_lists(word) for word in serialized.tolist()]
+        messages = [message_of(word, "SequenceExample", "a sequence example") for word in serialized.tolist()]
+        rows = [m.feature_lists.feature_list for m in messages]
         out: list[Array] = []
         for name, kind in zip(self.sparse, self.sparse_types, strict=True):
             found = _values(rows, name, kind)
@@ -80,7 +77,7 @@ class ParseFeatureLists(Operation):
         for name, kind in zip(self.ragged, self.ragged_types, strict=True):
             found = _values(rows, name, kind)
             sizes = [len(step) for row in found for step in row]
-            out += [_flat(found, kind), _splits([len(row) for row in found]), _splits(sizes)]
+            out += [_flat(found, kind), splits_of(map(len, found)), splits_of(sizes)]
         return tuple(out)
 
     def _dense(self, rows: list[Any], name: str, kind: DType, dims: tuple[int, ...]) -> tuple[Array, Array]:
@@ -104,15 +101,6 @@ class ParseFeatureLists(Operation):
         return array_of(made, kind).reshape(len(rows), longest, *dims), np.array(lengths, np.int64)
 
 
-def _lists(word: str) -> Any:
-    example = message("SequenceExample")()
-    try:
-        example.ParseFromString(encoded(word))
-    except (DecodeError, ValueError) as error:
-        raise ShapeError(f"a sequence example is damaged: {error}") from None
-    return example.feature_lists.feature_list
-
-
 def _values(rows: list[Any], name: str, kind: DType) -> list[list[list[Any]]]:
     """Returns the values of each step of each row."""
     return [[values_of(f, name, kind) for f in row[name].feature] if name in row else [] for row in rows]
@@ -120,7 +108,3 @@ def _values(rows: list[Any], name: str, kind: DType) -> list[list[list[Any]]]:
 
 def _flat(found: list[list[list[Any]]], kind: DType) -> Array:
     return array_of([v for row in found for step in row for v in step], kind)
-
-
-def _splits(sizes: list[int]) -> Array:
-    return np.array([0, *accumulate(sizes)], np.int64)
