@@ -10,6 +10,7 @@ import numpy as np
 from mgx_core import dtype as dt
 from mgx_core.types.argument import Array
 
+from ..compile.compiler import capability_of
 from .geometry import ceil_div
 from .source import DeviceTraits, Tensor, storage_type, to_compute
 
@@ -224,4 +225,4 @@ class CodedTiles:
 
 def _has_units(traits: DeviceTraits) -> bool:
     """Returns True for devices with ``mma.sync``, or its emulation."""
-    return traits.capability >= 80 or (traits.vendor == "host" and traits.wave == 32)
+    return capability_of(traits.arch) >= 80 or (traits.vendor == "host" and traits.wave == 32)

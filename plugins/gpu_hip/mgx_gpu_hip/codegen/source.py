@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from mgx_core import Shape, dtype
 from mgx_core.types.dtype import DType
 
+from ..compile.compiler import capability_of
 from .extents import current, plain
 from .scalar_arguments import scalar_arguments
 from .snippets import needed
@@ -39,15 +40,9 @@ class DeviceTraits(NamedTuple):
     shared_most: int = 49152
 
     @property
-    def capability(self) -> int:
-        """NVIDIA's compute capability times ten; 0 for other vendors."""
-        digits = "".join(c for c in self.arch if c.isdigit()) if self.vendor == "nvidia" else ""
-        return int(digits or 0)
-
-    @property
     def clusters(self) -> bool:
         """True if blocks can form clusters, which access each other's shared memory (``cluster.h``)."""
-        return self.capability >= 90
+        return capability_of(self.arch) >= 90
 
 
 class Tensor(NamedTuple):

@@ -38,6 +38,12 @@ class Compiler(Protocol):
         ...
 
 
+def capability_of(arch: str) -> int:
+    """Returns NVIDIA's compute capability times ten, as in ``sm_90``; 0 for other vendors' architectures."""
+    number = arch.removeprefix("sm_").removesuffix("a")
+    return int(number) if arch.startswith("sm_") and number.isdigit() else 0
+
+
 def wave_of(arch: str) -> int:
     """Returns the number of lanes in a wave."""
     return 64 if arch.startswith("gfx9") or arch == "host64" else 32

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mgx_core.settings import setting
 
-from .compiler import wave_of
+from .compiler import capability_of, wave_of
 from .rtc import Rtc, open_library
 
 __all__ = ["Nvrtc"]
@@ -44,8 +44,7 @@ class Nvrtc(Rtc):
         super().__init__()
 
     def options(self, arch: str) -> list[str]:
-        number = arch.removeprefix("sm_")
-        if number.isdigit() and int(number) >= 90:
+        if capability_of(arch) >= 90 and not arch.endswith("a"):
             arch += "a"
         options = [f"--gpu-architecture={arch}", "--std=c++17", "-w", f"-DWAVE={wave_of(arch)}"]
         return [*options, "--minimal"] if self._version >= (12, 8) else options

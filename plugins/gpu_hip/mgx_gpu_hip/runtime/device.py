@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from mgx_core.errors import DeviceError
 
+from ..compile.compiler import capability_of
 from .driver import Driver, available, load_driver
 from .driver_context import DriverContext
 from .failures import CallError
@@ -52,8 +53,7 @@ class Properties(NamedTuple):
     @property
     def dependent_launches(self) -> bool:
         """True if a kernel can be launched before the preceding one has ended, and waits for it by itself (from sm_90 on)."""
-        number = self.arch.removeprefix("sm_")
-        return self.vendor == "nvidia" and number.isdigit() and int(number) >= 90
+        return capability_of(self.arch) >= 90
 
 
 # architectures with cross-compilation: units, shared memory and L2 of a typical part
