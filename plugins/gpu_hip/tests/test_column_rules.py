@@ -8,20 +8,10 @@ import numpy as np
 import pytest
 from built_program import BuiltProgram
 
-import mgx_core as mgx
-from mgx_gpu_hip.target import GpuTarget
-
 
 def kernels(built: BuiltProgram, result: Any, device: int) -> list[str]:
     """Compares the result on an emulated device with the reference; returns the kernels that ran."""
-    built.main.add_return([result])
-    plain = built.program.clone()
-    plain.compile(mgx.get_target("ref"))
-    wanted = plain.run(built.feed)[0].to_numpy().astype(np.float64)
-    built.program.compile(GpuTarget("host", device))
-    got = built.program.run(built.feed)[0].to_numpy().astype(np.float64)
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-3 * max(1.0, np.abs(wanted).max()))
-    return [s.kernel for s in built.program.executable.instances()[0].runner.schedule.steps]
+    return [s.kernel for s in built.checked_steps(result, device, 2e-3)]
 
 
 @pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from built_program import BuiltProgram
 
-import mgx_core as mgx
 from mgx_gpu_hip.target import GpuTarget
 
 DEVICES = pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
@@ -16,15 +15,7 @@ DEVICES = pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
 
 def steps(built: BuiltProgram, result: Any, device: int, close: float = 4e-3) -> list[str]:
     """Compares the result on an emulated device with the reference; returns the names of the kernels that ran."""
-    built.main.add_return([result])
-    plain = built.program.clone()
-    plain.compile(mgx.get_target("ref"))
-    wanted = plain.run(built.feed)[0].to_numpy().astype(np.float64)
-    built.program.compile(GpuTarget("host", device))
-    got = built.program.run(built.feed)[0].to_numpy().astype(np.float64)
-    np.testing.assert_allclose(got, wanted, rtol=0, atol=close * max(1.0, np.abs(wanted).max()))
-    (instance,) = built.program.executable.instances()
-    return [s.name.rpartition("_")[0] for s in instance.runner.schedule.steps]
+    return [s.name.rpartition("_")[0] for s in built.checked_steps(result, device, close)]
 
 
 def group_norm(built: BuiltProgram, groups: int, *dims: int, factors: bool = True) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 import mgx_core as mgx
+from mgx_gpu_hip.target import GpuTarget
 
 __all__ = ["BuiltProgram"]
 
@@ -30,3 +31,19 @@ class BuiltProgram:
         name, array = f"x{len(self.feed)}", self.rng.standard_normal(dims).astype(kind)
         self.feed[name] = array
         return self.main.add_parameter(name, mgx.Shape(kind, dims)), array
+
+    def checked_steps(self, result: Any, device: int, close: float) -> list[Any]:
+        """Returns the steps of the program on an emulated device, whose result it compares with that of ref.
+
+        close: the largest difference, relative to the largest value if that is above 1.
+        """
+        self.main.add_return([result])
+        plain = self.program.clone()
+        plain.compile(mgx.get_target("ref"))
+        wanted = plain.run(self.feed)[0].to_numpy().astype(np.float64)
+        self.program.compile(GpuTarget("host", device))
+        got = self.program.run(self.feed)[0].to_numpy().astype(np.float64)
+        np.testing.assert_allclose(got, wanted, rtol=0, atol=close * max(1.0, np.abs(wanted).max()))
+        executable: Any = self.program.executable
+        (instance,) = executable.instances()
+        return list(instance.runner.schedule.steps)
