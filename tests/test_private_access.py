@@ -23,7 +23,6 @@ DISTRIBUTIONS = (
 NAMED_TUPLES = {"_replace", "_asdict", "_fields", "_make"}  # documented as public by Python
 ALLOWED = {
     "_native",  # mgx_cpu_dnnl's extension module, which is not a Python file
-    "_normalize_tensor",  # onnx's backend tests have no public function that reads their data
 }
 
 
