@@ -122,7 +122,7 @@ def build(
 
 def _in_processes(compiler: Compiler, sources: Sequence[Source]) -> bool:
     """Returns True if compiling takes longer than to start processes, and threads would wait for the compiler's locks."""
-    return getattr(compiler, "locks", False) and sum(len(s.text) for s in sources) > MUCH_TEXT
+    return compiler.locks and sum(len(s.text) for s in sources) > MUCH_TEXT
 
 
 def _key_of(source: Source) -> Key:

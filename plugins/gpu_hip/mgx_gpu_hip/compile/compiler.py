@@ -8,7 +8,7 @@ from typing import Protocol
 
 from mgx_core.errors import DeviceError
 
-__all__ = ["CompileError", "Compiler", "wave_of"]
+__all__ = ["CompileError", "Compiler", "capability_of", "wave_of"]
 
 
 class CompileError(DeviceError):
@@ -23,10 +23,11 @@ class CompileError(DeviceError):
 class Compiler(Protocol):
     """Compiles kernel source, prelude included, to code that a device of an architecture loads.
 
-    It may have an attribute `locks`, True if compilations in one process wait for each other.
+    locks: whether compilations in one process wait for each other.
     """
 
     name: str
+    locks: bool
 
     @property
     def version(self) -> str:

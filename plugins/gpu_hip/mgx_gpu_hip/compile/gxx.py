@@ -100,6 +100,7 @@ class HostCompiler:
     kernels that do not depend on the wave's width, ``host``."""
 
     name = "host"
+    locks = False
 
     @property
     def version(self) -> str:

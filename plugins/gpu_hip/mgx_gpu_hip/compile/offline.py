@@ -23,6 +23,7 @@ class OfflineClang:
     """Compiles HIP source to LLVM bitcode, then bitcode to a code object (lld generates the machine code)."""
 
     name = "clang"
+    locks = False
 
     def __init__(self) -> None:
         named = setting("MGX_CLANG")

@@ -55,7 +55,7 @@ class _Processes:
 
     def __init__(self, compiler: Compiler) -> None:
         self.compiler = compiler
-        self.name, self.version = compiler.name, compiler.version
+        self.name, self.version, self.locks = compiler.name, compiler.version, False
         self.all: list[_Process] = []
         self.idle: SimpleQueue[_Process] = SimpleQueue()
 

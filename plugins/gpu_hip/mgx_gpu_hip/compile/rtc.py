@@ -30,6 +30,7 @@ class Rtc:
     """A library with ``<prefix>CreateProgram``, ``CompileProgram`` and so on; `code` names the calls that return the binary."""
 
     name: str
+    locks = False
     prefix: str
     code: tuple[str, str]
     library: ctypes.CDLL

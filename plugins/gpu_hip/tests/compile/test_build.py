@@ -35,6 +35,7 @@ class Counting:
 
     name = "counting"
     version = "1"
+    locks = False
 
     def __init__(self):
         self.texts = []

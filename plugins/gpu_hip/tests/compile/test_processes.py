@@ -88,7 +88,7 @@ def test_many_sources_for_a_compiler_with_locks(
         counts.append(count)
         return compiler_processes(compiler, count)
 
-    monkeypatch.setattr(HostCompiler, "locks", locks, raising=False)
+    monkeypatch.setattr(HostCompiler, "locks", locks)
     monkeypatch.setattr(building, "MUCH_TEXT", much)
     monkeypatch.setattr(building, "compiler_processes", processes)
     monkeypatch.setattr(building.os, "sched_getaffinity", lambda _: {0, 1})
