@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import reduce
-from itertools import accumulate, islice, product
+from itertools import islice, product
 from math import prod
 from typing import Any, TypeVar
 
@@ -22,6 +22,7 @@ from mgx_core.types.memory_limit import require_memory
 from mgx_core.types.strings import encoded
 
 from .fingerprint import fingerprint
+from .ragged import splits_of
 from .siphash import keyed_hash
 
 __all__: list[str] = []
@@ -128,7 +129,7 @@ def _combined(count: Array, columns: Sequence[tuple[list[T], Array]]) -> tuple[l
     found: list[tuple[T, ...]] = []
     for each in zip(*sizes, strict=True):
         found += product(*(list(islice(values, size)) for values, size in zip(given, each, strict=True)))
-    return found, np.array([0, *accumulate(totals)], np.int64)
+    return found, splits_of(totals)
 
 
 def joined(first: int, second: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from math import prod
 from typing import Any
@@ -22,8 +22,9 @@ from mgx_core.types.memory_limit import require_memory
 from mgx_core.types.strings import decoded, encoded
 
 from ..wire.messages import message
+from .ragged import splits_of
 
-__all__ = ["array_of", "message_of", "parted", "splits_of", "values_of"]
+__all__ = ["array_of", "message_of", "parted", "values_of"]
 
 FIELDS = {"int64": "int64_list", "float32": "float_list", "string": "bytes_list"}
 
@@ -118,11 +119,6 @@ def message_of(word: str, kind: str, title: str) -> Any:
     except (DecodeError, ValueError) as error:
         raise ShapeError(f"{title} is damaged: {error}") from None
     return found
-
-
-def splits_of(sizes: Iterable[int]) -> Array:
-    """Returns the positions at which rows of these sizes begin, and the end of the last."""
-    return np.array([0, *accumulate(sizes)], np.int64)
 
 
 def _check_default(name: str, size: int, given: int) -> None:

@@ -17,7 +17,8 @@ from mgx_core.types.dim import fresh
 from mgx_core.types.dtype import DType
 from mgx_core.types.memory_limit import require_memory
 
-from .example import array_of, message_of, parted, splits_of, values_of
+from .example import array_of, message_of, parted, values_of
+from .ragged import splits_of
 
 __all__: list[str] = []
 

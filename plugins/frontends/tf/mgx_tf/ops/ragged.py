@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import accumulate
+
 import numpy as np
 
 from mgx_core import Shape, TupleShape
@@ -13,7 +16,12 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dim import Dim, fresh
 from mgx_core.types.memory_limit import require_memory
 
-__all__: list[str] = []
+__all__ = ["splits_of"]
+
+
+def splits_of(sizes: Iterable[int]) -> Array:
+    """Returns the positions at which rows of these sizes begin, and the end of the last."""
+    return np.array([0, *accumulate(sizes)], np.int64)
 
 
 @op("tf_ragged_to_tensor", exact=True)
@@ -101,7 +109,7 @@ class RaggedRange(Operation):
                 raise ShapeError("the step of a range must not be 0")
             require_memory([max(0, int((b - a) / d))], 8)
             parts.append(np.arange(a, b, d).astype(starts.dtype))
-        splits = np.cumsum([0, *(len(p) for p in parts)]).astype(np.int64)
+        splits = splits_of(map(len, parts))
         return splits, np.concatenate(parts) if parts else np.zeros(0, starts.dtype)
 
 
@@ -123,5 +131,5 @@ class RaggedGather(Operation):
         if indices.size and (int(indices.min()) < 0 or int(indices.max()) >= len(splits) - 1):
             raise ShapeError(f"row indices must be in 0..{len(splits) - 2}, got {indices.tolist()}")
         parts = [values[splits[i] : splits[i + 1]] for i in indices]
-        made = np.cumsum([0, *(len(p) for p in parts)]).astype(np.int64)
+        made = splits_of(map(len, parts))
         return made, np.concatenate(parts) if parts else values[:0]

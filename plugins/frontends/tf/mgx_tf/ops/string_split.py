@@ -18,6 +18,7 @@ from mgx_core.types.dim import fresh
 from mgx_core.types.memory_limit import require_memory
 from mgx_core.types.strings import decoded, encoded
 
+from .ragged import splits_of
 from .text import strings
 
 __all__: list[str] = []
@@ -155,7 +156,7 @@ class StringNGrams(Operation):
         made = [list(self._runs(row, of)) for row, of in zip(rows, kinds, strict=True)]
         flat = np.empty(sum(map(len, made)), object)
         flat[:] = list(itertools.chain(*made))
-        return flat, np.cumsum([0, *map(len, made)])[: len(ends)].astype(splits.dtype)
+        return flat, splits_of(map(len, made))[: len(ends)].astype(splits.dtype)
 
     def _kinds(self, length: int) -> list[tuple[int, int, int]]:
         """Returns width, padding per side and number of the n-grams of a row."""

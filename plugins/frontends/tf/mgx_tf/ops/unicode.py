@@ -17,6 +17,7 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dim import fresh
 from mgx_core.types.strings import decoded, encoded
 
+from .ragged import splits_of
 from .text import strings
 
 __all__: list[str] = []
@@ -45,7 +46,7 @@ class UnicodeDecode(Operation):
     def compute(self, x: Array) -> tuple[Array, ...]:
         rows = [self._points(encoded(word)) for word in x.tolist()]
         points = np.array([p for row in rows for p in row], np.int32)
-        return np.cumsum([0, *map(len, rows)]).astype(np.int64), points
+        return splits_of(map(len, rows)), points
 
     def _points(self, word: bytes) -> list[int]:
         by = dict.fromkeys([0xFFFD, *(range(0x20) if self.controls else ())], self.instead)
