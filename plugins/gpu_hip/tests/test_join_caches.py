@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 from built_program import BuiltProgram
 
 from mgx_core.errors import DeviceError
+from mgx_core.targets.schedule import Step
 from mgx_gpu_hip.codegen.source import KernelSource
 from mgx_gpu_hip.compile.compilers import compiler_for
+from mgx_gpu_hip.steps import KernelStep
 from mgx_gpu_hip.target import GpuTarget
 
 Array = Any
@@ -80,22 +83,31 @@ class Decoder(BuiltProgram):
         c, s = (v[:, None].astype(self.wide) for v in (cos, sin))
         return np.concatenate([a * c - b * s, b * c + a * s, rest], -1)
 
-    def compile(self, on: GpuTarget, *outputs: Any, **options: Any) -> list[KernelSource]:
-        """Compiles the program, and returns the sources of its steps."""
+    def compile(self, on: GpuTarget, *outputs: Any, **options: Any) -> Sequence[Step]:
+        """Compiles the program, and returns its steps."""
         self.main.add_return(list(outputs or (self.out, self.keys, self.values)))
         self.program.compile(on, validate=True, **options)
         (instance,) = self.program.executable.instances()
-        return [s.source for s in instance.runner.schedule.steps]
+        return list(instance.runner.schedule.steps)
+
+    def kernel(self, arch: str) -> KernelSource:
+        """Compiles the program for an architecture, and returns its only kernel."""
+        (step,) = self.compile(GpuTarget(), target=arch)
+        assert isinstance(step, KernelStep)
+        return step.source
 
     def steps(self, device: int | None, *outputs: Any, **options: Any) -> list[str]:
-        """Compiles and runs the program, compares its results, and returns the names of the steps."""
+        """Compiles and runs the program, compares its results, and returns the names of the steps' kernels.
+
+        A library may run the products on a device: its steps have the name of their class.
+        """
         target = GpuTarget() if device is None else GpuTarget("host", device)
-        sources = self.compile(target, *outputs, **options)
+        steps = self.compile(target, *outputs, **options)
         got = [r.to_numpy() for r in self.program.run(self.feed)]
         atol = {"float16": 4e-3, "float32": 2e-5, "float64": 1e-12}[self.kind]
         for result, wanted in zip(got, self.wanted, strict=False):
             np.testing.assert_allclose(result, wanted, atol=atol, rtol=atol)
-        return [s.name.rpartition("_")[0] for s in sources]
+        return [s.source.name.rpartition("_")[0] if isinstance(s, KernelStep) else type(s).__name__ for s in steps]
 
 
 @BOTH
@@ -169,7 +181,7 @@ def test_blocks_that_share_many_keys_form_clusters(arch: str, grids: list[tuple[
         compiler_for(arch)
     except DeviceError as why:
         pytest.skip(str(why))
-    (source,) = Decoder(1, 4, 8, 1024).compile(GpuTarget(), target=arch)
+    source = Decoder(1, 4, 8, 1024).kernel(arch)
     assert [la.grid for la in source.launches] == grids
     assert ("CLUSTER(8)" in source.text) == (len(grids) == 1)
 
@@ -179,7 +191,7 @@ def test_sums_of_wide_heads_fit_into_shared_memory() -> None:
         compiler_for("sm_90")
     except DeviceError as why:
         pytest.skip(str(why))
-    (source,) = Decoder(16, 4, 4, 1024, 256).compile(GpuTarget(), target="sm_90")
+    source = Decoder(16, 4, 4, 1024, 256).kernel("sm_90")
     assert source.launches[0].grid == (8, 128, 1)
 
 
