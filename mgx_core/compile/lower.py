@@ -21,6 +21,7 @@ from ..targets.kernel_table import Kernels
 __all__ = ["UNCHANGED", "Lower"]
 
 MOST: Final = 4096  # cached launches
+DEEPEST: Final = 64  # ops within ops
 UNCHANGED: Final = (Param, Literal, Return, Undefined, Launch)  # ops that lowering leaves unchanged
 
 
@@ -62,7 +63,12 @@ class Lower(Pass):
         return True
 
     def _lower(self, module: Module, ins: Instruction, outer: tuple[str, ...] = ()) -> None:
-        """Lowers one instruction.  outer: refusals of the group or op that it is a part of."""
+        """Lowers one instruction.  outer: refusals of the groups and ops that it is a part of, one of each.
+
+        Errors: RecursionError if they are nested too deeply.
+        """
+        if len(outer) > DEEPEST:  # before Python's own limit, which a plugin's function may reach first
+            raise RecursionError
         shapes = tuple([None if i.is_absent else i.result for i in ins.inputs])
         # the result is part of the key, since instructions may define symbols
         key = (ins.op, shapes, ins.modules, ins.result, outer)
