@@ -87,9 +87,9 @@ def test_a_few_plans_of_attention_are_timed(tuned) -> None:
     tuner = tuned(library)
     problem = AttentionProblem.packed(2, 4, 32, 32, 64)
     assert tuner.attention(problem).plan is library.all["second"]
-    assert library.asked == ["0 of 2", "1 of 2"]
+    assert sorted(library.asked) == ["0 of 2", "1 of 2"]  # by threads, in any order
     assert tuner.attention(problem, exhaustive=True).plan is library.all["second"]
-    assert library.asked[2:] == [f"{n} of 12" for n in range(12)]
+    assert sorted(library.asked[2:]) == sorted(f"{n} of 12" for n in range(12))
     tuner.budget = 0
     assert isinstance(tuner.attention(AttentionProblem.packed(2, 4, 48, 48, 64)), No)
 
@@ -110,7 +110,7 @@ def test_layers_that_differ_in_scalars_share_a_plan(tuned) -> None:
     library = Library()
     tuner = tuned(library)
     first, second = (tuner.narrow(narrow_problem(dtype.int8, 2.0, f)) for f in (0.5, 0.25))
-    assert library.asked == [f"{n} of {NARROW_PLANS}" for n in range(NARROW_PLANS)]
+    assert sorted(library.asked) == [f"{n} of {NARROW_PLANS}" for n in range(NARROW_PLANS)]  # by threads, in any order
     assert (first.plan.numbers, second.plan.numbers) == ((2.0, 0.5), (2.0, 0.25))
     assert first.plan.choice == second.plan.choice
     tuner.narrow(narrow_problem(dtype.int8, 0.5))
