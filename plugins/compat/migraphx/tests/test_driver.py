@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -129,7 +130,10 @@ TOOL = Path(__file__).parents[4] / "tools/optimize_model.py"
 
 def test_help_of_the_optimizer() -> None:
     done = subprocess.run([sys.executable, TOOL, "-h"], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == HELP.split()
+    wanted = HELP
+    if sys.version_info >= (3, 13):  # names the value of an option once
+        wanted = re.sub(r"(-\w) \S+, (--)", r"\1, \2", HELP)
+    assert done.stdout.split() == wanted.split()
 
 
 @pytest.mark.parametrize("flags", [[], ["-j"], ["-f", "-d"], ["-i"], ["-o"]], ids=" ".join)
