@@ -201,6 +201,36 @@ def test_all_results_are_computed_before_one_overwrites_an_operand(engine, dims)
     compare([a, squares], wanted, 1)
 
 
+@pytest.mark.parametrize(
+    ("dims", "order", "axes"),
+    [
+        ((2, 37, 9, 11), (0, 2, 3, 1), (2, 3)),
+        ((1, 40, 70, 71), (0, 2, 3, 1), (2, 3)),
+        ((3, 50, 100), (0, 1, 2), (2,)),
+        ((2, 20, 3, 30), (0, 2, 1, 3), (1, 3)),
+    ],
+)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_results_without_reductions_are_stored_while_reducing(engine, dims, order, axes, in_place):
+    """Gated values, their means and a multiple of these: nothing is kept for another pass."""
+    body = Module("gated")
+    x = body.add_parameter("x", Shape("float32", dims))
+    gated = body.add(pointwise.Mul(), x, body.add(activation.Sigmoid(), x))
+    mean = body.add(reduce.ReduceMean(axes=axes), gated)
+    body.add_return([gated, mean, body.add(pointwise.Add(), mean, mean)])
+    given = strided(numbers(dims), order)
+    expected = Interpreter().run(body, [np.array(given, order="C")])
+    outs = [
+        given if in_place else strided(np.ones(dims, np.float32), order),
+        *(np.ones(e.shape, e.dtype) for e in expected[1:]),
+    ]
+    kernel = compile_reduce(body, axes, [shape_of(given)], [shape_of(o) for o in outs], engine)
+    assert kernel.inplace == {0}
+    assert kernel.scratch_bytes <= 512
+    run_numpy(kernel, [given, *outs], 3)
+    compare(outs, expected, int(np.prod([dims[a] for a in axes])), term=1.0)
+
+
 def test_several_outputs(engine):
     """Means, a maximum of them, and the centred values in one group."""
     body = Module("several")

@@ -124,19 +124,20 @@ class _Writer:
             self.row.set(node, parameter_value(c, node, self.refs[plan.args.places[f"number{i}"]]))
         if self.phase == 2:
             self._join()
+        fulls = [i for i, f in enumerate(plan.full) if f]
+        early = fulls if plan.stored_at_once else []
         for level in range(0 if self.phase == 2 else self.levels):
             here = [n for n in plan.nodes if n.kind == "reduce" and n.level == level + 1]
-            self._pass(level, here, [], [])
+            self._pass(level, here, early, [plan.results[i] for i in early])
         if self.phase == 1:
             return
-        fulls = [i for i, f in enumerate(plan.full) if f]
         rest = [i for i, f in enumerate(plan.full) if not f]
         # all before any store, since results may alias operands
         values = [self.row.value(plan.results[i]) for i in rest]
         for i, value in zip(rest, values, strict=True):
             k = len(plan.loads) + i
             self.operands.store(k, self.bases_here[k], across, value, mask)
-        if fulls:
+        if fulls and not early:
             self._pass(self.levels, [], fulls, [plan.results[i] for i in fulls])
 
     def _needed(self, level: int, roots: Sequence[Node]) -> list[Node]:

@@ -65,6 +65,12 @@ class Plan:
     def axes(self) -> list[Axis]:
         return [*self.kept, *self.reduced]
 
+    @property
+    def stored_at_once(self) -> bool:
+        """Returns True if the pass that reduces also stores all results with the dims of the space, as none needs a reduction."""
+        whole = [node for node, full in zip(self.results, self.full, strict=True) if full]
+        return bool(whole) and max(n.level for n in self.nodes) == 1 and all(n.level == 0 for n in whole)
+
 
 def padded(n: int) -> int:
     """Returns the scratch elements of a row of n elements, padded since kept values are stored as whole vectors."""
@@ -199,6 +205,8 @@ def _width(plan: Plan, lanes: int) -> int:
 
 def _choose_kept(plan: Plan, lanes: int) -> None:
     """Chooses the expensive values that one pass computes and a later one reads."""
+    if plan.stored_at_once:
+        return
     varying = moving(plan)
     last = max((n.level for n in plan.nodes), default=0)
     used: dict[int, int] = {}
