@@ -14,8 +14,8 @@ from mgx_core import dtype as dt
 from mgx_cpu_dnnl.int8_depthwise import has_avx512_vnni
 from mgx_cpu_dnnl.jit.gemm_epilogue import Product
 from mgx_cpu_dnnl.native_library import native
-from mgx_cpu_dnnl.plans.byte_tiles import pack_panels
 from mgx_cpu_dnnl.target import CpuTarget
+from mgx_cpu_dnnl.tile_panels import pack_panels
 
 TILED = native().multiplies_tiles()
 pytestmark = pytest.mark.skipif(

@@ -1,8 +1,8 @@
-"""Code generator for byte GEMM with AMX tiles or dot products of four bytes.
+"""Code generator for GEMM of bytes with AMX tiles or dot products of four, and of bfloat16 with AMX tiles.
 
 An item is a block of rows times a group of panels.  A function of the native module computes the sums of 32 rows and one panel
 in scratch memory; the epilogue is compiled.  Small weights stay in the L2 cache and the loop over panels is the inner one;
-of large weights, a panel is read once for all rows of the block while the next panel is prefetched.
+of large weights, a panel is read once for all rows of the block while the next panel is prefetched.  Depths are in bytes.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ __all__ = ["COLUMNS", "FOUR", "ROWS", "TILE", "BytePlan", "ByteTiles"]
 
 ROWS: Final = 32  # rows of a tile of sums
 COLUMNS: Final = 64  # columns of a panel
-TILE: Final = 64  # depth of one AMX multiplication
+TILE: Final = 64  # depth of one AMX multiplication, in bytes
 FOUR: Final = 4  # depth of one dot product
+PREFIX = "mgx_byte"  # of the native module's functions; tests emulate them
 
 
 @dataclass
 class BytePlan(ProductPlan):
     """Plan; tiles: uses AMX, else dot products; loose: the last step of the depth is partial; near: the weights are small;
-    last: tiles of the last panel if that is partial, else 0; ragged: its last tile is partial."""
+    last: tiles of the last panel if that is partial, else 0; ragged: its last tile is partial; bfloat16: the elements are
+    bfloat16, not bytes, and the sums float32."""
 
     kind = "bytes"
     tiles: bool
@@ -36,6 +38,7 @@ class BytePlan(ProductPlan):
     near: bool
     last: int
     ragged: bool
+    bfloat16: bool = False
 
     @property
     def step(self) -> int:
@@ -57,10 +60,10 @@ class ByteTiles(ProductWriter):
         self.pitch = c.op("mul", self.arg("steps"), i64(self.plan.step))  # bytes between copied rows
         self.size = c.op("mul", self.pitch, i64(COLUMNS))  # bytes of a panel
         if self.plan.tiles:
-            c.run("mgx_byte_tiles_1_begin")
+            c.run(f"{PREFIX}_tiles_1_begin")
         items(c, [self.arg("groups"), self.arg("blocks")], self.item)
         if self.plan.tiles:
-            c.run("mgx_byte_tiles_1_end")
+            c.run(f"{PREFIX}_tiles_1_end")
 
     def item(self, index: list[V], _: V) -> None:
         c, plan = self.c, self.plan
@@ -69,7 +72,9 @@ class ByteTiles(ProductWriter):
         self.rows = c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), self.row0))
         self.panel0 = c.op("mul", group, self.arg("group"))
         panels = c.intrinsic("smin", self.arg("group"), c.op("sub", self.arg("panels"), self.panel0))
-        if not plan.near:
+        if self.padded and not plan.near:
+            self._copy_rows(self.zero, self.rows)
+        elif not plan.near:
             before = c.op("sub", self.rows, self.one)
             self._copy(c.op("sub", before, c.op("urem", before, i64(ROWS))))
 
@@ -93,6 +98,14 @@ class ByteTiles(ProductWriter):
 
     # rows
 
+    @property
+    def padded(self) -> bool:
+        """Returns True if all rows are copied and padded with zeros.
+
+        The last step of a row reads the next one, too, which zeros in the weights cancel only if it is finite.
+        """
+        return self.plan.bfloat16 and self.plan.loose
+
     def _count(self, row: V) -> V:
         """Returns the height of the tile that starts at a row of the block."""
         return self.c.intrinsic("smin", i64(ROWS), self.c.op("sub", self.rows, row))
@@ -108,6 +121,8 @@ class ByteTiles(ProductWriter):
         Each row is read in whole steps and, with AMX, in whole tiles.
         """
         c = self.c
+        if self.padded:
+            return c.compare("eq", self.zero, self.zero)
         end = c.op("add", row, i64(ROWS))
         short = c.compare("sgt", end, self.rows)
         if not self.plan.tiles:
@@ -118,17 +133,19 @@ class ByteTiles(ProductWriter):
         return short if self.plan.tiles else c.compare("ne", self.zero, self.zero)
 
     def _copy(self, row: V) -> None:
-        """Copies the tile that starts at a row if it cannot be read in place; at most the last one of a block."""
+        """Copies the tile that starts at a row if it cannot be read in place; unless all are, at most the last one of a block."""
+        self.c.when(self._is_copied(row), lambda: self._copy_rows(row, self._count(row)))
 
-        def copied() -> None:
-            given = self._at(row), self.arg("left"), self._count(row), self.arg("depth"), self.copies, self.pitch
-            self.c.run("mgx_byte_rows_1", *given)
-
-        self.c.when(self._is_copied(row), copied)
+    def _copy_rows(self, row: V, count: V) -> None:
+        given = self._at(row), self.arg("left"), count, self.arg("depth"), self.copies, self.pitch
+        self.c.run(f"{PREFIX}_rows_1", *given)
 
     def _source(self, row: V) -> tuple[V, V]:
         """Returns the address of a tile's first row and the row stride in bytes."""
-        c, copied = self.c, self._is_copied(row)
+        c = self.c
+        if self.padded and not self.plan.near:
+            return c.gep(self.copies, c.op("mul", row, self.pitch), "i8"), self.pitch
+        copied = self._is_copied(row)
         return c.select(copied, self.copies, self._at(row)), c.select(copied, self.pitch, self.arg("left"))
 
     # sums
@@ -143,9 +160,12 @@ class ByteTiles(ProductWriter):
         last = c.compare("eq", panel, c.op("sub", self.arg("panels"), self.one)) if plan.last else None
         tiles = full if last is None else c.select(last, i64(plan.last), full)
         start = c.gep(self.start, column0, "i32")
-        name = f"mgx_byte_{'tile' if plan.tiles else 'dots'}_1_{'signed' if plan.signed else 'unsigned'}"
-        prefetch = self._next_lines(row, at)
-        self.c.run(name, *source, at, self.arg("steps"), self.sums, count, tiles, start, prefetch, self.arg("ahead"))
+        kind = "bfloat16" if plan.bfloat16 else "signed" if plan.signed else "unsigned"
+        name = f"{PREFIX}_{'tile' if plan.tiles else 'dots'}_1_{kind}"
+        prefetch, ahead = self._next_lines(row, at), self.arg("ahead")
+        if plan.bfloat16 and plan.near:  # the first rows prefetch for all
+            ahead = c.select(c.compare("eq", row, self.zero), ahead, self.zero)
+        self.c.run(name, *source, at, self.arg("steps"), self.sums, count, tiles, start, prefetch, ahead)
         line = c.op("add", self.row0, row)
 
         def finish(columns: int, ragged: bool) -> None:

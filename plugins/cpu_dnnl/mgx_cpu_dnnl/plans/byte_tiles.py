@@ -19,6 +19,7 @@ from mgx_core.types.shape import AnyShape
 from ..emitter import CpuEmitter
 from ..int8_depthwise import has_avx512_vnni
 from ..native_library import native
+from ..tile_panels import pack_panels
 from .byte_products import offer_bytes, with_epilogue
 from .integer_epilogues import BYTES
 from .packed_products import EmitFused
@@ -144,31 +145,6 @@ def panels(e: CpuEmitter, w: Value, zero: int, step: int) -> tuple[Value, Value]
     [weights] = e.derived_literals([array], ("panels of bytes", step), lambda: [pack_panels(array, step)])
     [start] = e.derived_literals([array], ("sums of columns", zero), begin)
     return weights, start
-
-
-def pack_panels(matrix: Array, step: int) -> Array:
-    """Packs a matrix [k, n] of bytes into the panels of `byte_tiles.h` (or `byte_dots.h`), in order.
-
-    step: depth per instruction.
-    """
-    k, n = matrix.shape
-    steps, fours, tiles = -(-k // step), step // 4, -(-n // 16)
-    whole = np.zeros((steps, fours, 4, tiles, 16), np.int8)
-    whole.reshape(steps * step, tiles * 16)[:k, :n] = matrix
-    rows = whole.transpose(3, 0, 1, 4, 2)  # [tiles, steps, fours, 16, 4]
-    full = tiles // 4 * 4
-    most = rows[:full].reshape(-1, 4, steps, fours, 16, 4).swapaxes(1, 2)
-    rest = rows[full:].swapaxes(0, 1)
-    made = aligned_bytes(most.size + rest.size)
-    made[: most.size], made[most.size :] = most.reshape(-1), rest.reshape(-1)
-    return made
-
-
-def aligned_bytes(count: int) -> Array:
-    """Allocates bytes aligned to cache lines, so that no tile row crosses one."""
-    space = np.empty(count + 63, np.int8)
-    at = -space.ctypes.data % 64
-    return space[at : at + count]
 
 
 offer_bytes(PLANS, "tiles", fits, prepare)

@@ -23,6 +23,7 @@ from ..emitter import CpuEmitter
 from ..native_library import native
 from ..packing import Derived, is_bfloat16
 from ..recipes import aligned
+from ..tile_panels import pack_panels
 from .loops import allocate_results
 from .offer import FLOATS
 
@@ -36,6 +37,7 @@ __all__ = [
 # bfloat16, whose products take half the time, only weights that exceed the L2 cache.
 FASTER_ROWS: Final = (8, 4096)
 EXPENSIVE: Final = 14  # vector instructions of an expensive epilogue
+MIN_TILED_DEPTH: Final = 8  # depth below which AMX tiles are mostly padding
 
 Matrices: TypeAlias = Callable[[CpuEmitter, Any, Value, Value], tuple[Value, Value]]
 # (pointwise body or None, index of its parameter that is the product, its other arguments) -> the body's results
@@ -47,7 +49,8 @@ Prepare: TypeAlias = Callable[[CpuEmitter, Any, "Sequence[Value | None]"], EmitF
 class Panels:
     """Constant weights [depth, columns] of a product, stored as panels of type `dtype`; make: packs them on emission.
 
-    paired: both operands are bfloat16, and an element of a panel, "float32", is two weights of a column.
+    paired: both operands are bfloat16, and an element of a panel, "float32", is two weights of a column; tiled: both operands are
+    bfloat16, and `make` returns the panels of AMX tiles and the initial sums.
     """
 
     depth: int
@@ -55,6 +58,7 @@ class Panels:
     dtype: DType
     make: Callable[[], list[Value]]
     paired: bool = False
+    tiled: bool = False
 
 
 def packed_product(
@@ -79,6 +83,9 @@ def packed_product(
         array = e.constant(b)  # broadcast weights, as in models with synthetic weights
         assert array is not None
         b = e.literal(array[(0,) * (array.ndim - 2)])
+    if _is_tiled(b.shape.dtype) and m > MAX_UNBLOCKED:
+        weights = Panels(k, n, dt.bfloat16, lambda: _panels_of_tiles(e, b, k, n), tiled=True)
+        return product_with_panels(e, a, weights, body, at, extra, axis)
     if _is_paired(b.shape.dtype) and m > MAX_UNBLOCKED:
         weights = Panels(k, n, dt.float32, lambda: _panels_of_pairs(e, b, k, n), paired=True)
         return product_with_panels(e, a, weights, body, at, extra, axis)
@@ -90,13 +97,17 @@ def product_with_panels(
     e: CpuEmitter, a: Value, weights: Panels, body: Module | None, at: int, extra: Sequence[Value], axis: int
 ) -> list[Value]:
     """Emits a product like `packed_product`, with weights that the caller packs.  Errors: Refused."""
+    from ..jit.bfloat16_gemm import compile_bfloat16_gemm
     from ..jit.gemm import compile_gemm
     from ..jit.gemm_epilogue import Product
     from ..jit.gemm_plan import MAX_UNBLOCKED
 
-    n, kept, paired = weights.columns, weights.dtype, weights.paired
+    n, kept, paired, tiled = weights.columns, weights.dtype, weights.paired, weights.tiled
     m = a.shape.elements() // weights.depth
-    rows = _rows_of_pairs(a, m, weights.depth) if paired else _rows(e, a, m, weights.depth)
+    if tiled:
+        rows = _rows_of_tiles(a, m, weights.depth)
+    else:
+        rows = _rows_of_pairs(a, m, weights.depth) if paired else _rows(e, a, m, weights.depth)
     results = [_plain_result(a.shape, n)] if body is None else [innermost(o.shape, axis) for o in body.outputs]
     result = results[0]
     if extent(result, axis) != n or result.elements() != m * n or any(r.dims != result.dims for r in results):
@@ -111,13 +122,15 @@ def product_with_panels(
     least = 0 if faster else EXPENSIVE
 
     def make() -> Any:
+        if tiled:
+            return compile_bfloat16_gemm(product, e.engine)
         return compile_gemm(product, kept, e.engine, least, paired)
 
-    about = ("gemm", n, kept, at, threads, axis, paired)
+    about = ("gemm", n, kept, at, threads, axis, paired, tiled)
     kernel = e.shared.kernels.kernel(body, about, [rows.shape, *results, *others], make)
     given = [rows, *weights.make(), *extra]
     outs = allocate_results(e, kernel, given, results)
-    e.loop(kernel, given, outs, "gemm")
+    e.loop(kernel, given, outs, "gemm tiles" if tiled else "gemm")
     return outs
 
 
@@ -141,9 +154,10 @@ def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
         return No(f"operands of one type, float32 or bfloat16, are required, got {a.dtype} and {b.dtype}")
     if 0 in (m, k, n):
         return No("an extent is 0")
-    if _is_paired(b.dtype):
-        if "amx_bf16" in native().cpu_features():
-            return (m, k, n) if m <= MAX_UNBLOCKED else No("AMX tiles multiply bfloat16 faster")
+    if _is_tiled(b.dtype):
+        if MAX_UNBLOCKED < m < FASTER_ROWS[0] or (m > MAX_UNBLOCKED and k < MIN_TILED_DEPTH):
+            return No(f"oneDNN is as fast for {m} rows of depth {k} of bfloat16")
+    elif _is_paired(b.dtype):
         if m < FASTER_ROWS[0] or k % 2:
             return No(f"oneDNN is faster for {m} rows of depth {k} of bfloat16")
     elif m > MAX_UNBLOCKED and b.dtype is not dt.bfloat16 and not engine.wide and 2 * n < panel_width(engine):
@@ -154,6 +168,11 @@ def _extents(a: Shape, b: Shape, engine: Any) -> tuple[int, int, int] | No:
 def _is_paired(dtype: DType) -> bool:
     """Returns True if the processor multiplies operands of a type in pairs."""
     return dtype is dt.bfloat16 and "avx512_bf16" in native().cpu_features()
+
+
+def _is_tiled(dtype: DType) -> bool:
+    """Returns True if the processor multiplies operands of a type in AMX tiles."""
+    return dtype is dt.bfloat16 and "amx_bf16" in native().cpu_features()
 
 
 def extent(result: Shape, axis: int) -> int:
@@ -201,6 +220,14 @@ def _rows_of_pairs(a: Value, m: int, k: int) -> Value:
     if found is None or a.offset % 2 or found.strides()[0] % 2:
         raise Refused(f"rows of an even length and stride are required, got {a.shape}")
     return Value(Shape(dt.float32, [m, k // 2], [found.strides()[0] // 2, 1]), a.buffer, a.offset // 2)
+
+
+def _rows_of_tiles(a: Value, m: int, k: int) -> Value:
+    """Returns a bfloat16 operand as one matrix.  Errors: Refused if its rows are not contiguous or have several strides."""
+    found = _as_matrix(a.shape, m, k)
+    if found is None:
+        raise Refused(f"contiguous rows of one stride are required, got {a.shape}")
+    return a.view_at(0, found.with_dtype(dt.bfloat16))
 
 
 @lru_cache(1024)
@@ -265,6 +292,16 @@ def _panels_of_pairs(e: CpuEmitter, b: Value, k: int, n: int) -> list[Value]:
     ranges = [(begin, end) for begin, end in ((0, whole), (whole, n)) if begin < end]
     found = [e.made_of(b, ("pairs", width, r), lambda array, r=r: packed(array, *r)) for r in ranges]  # type: ignore[misc]
     return found if whole else found * 2
+
+
+def _panels_of_tiles(e: CpuEmitter, b: Value, k: int, n: int) -> list[Value]:
+    """Returns bfloat16 weights in panels of AMX tiles, and the initial sums, zeros."""
+    from ..jit.byte_gemm_loops import TILE
+
+    def packed(array: Array) -> Derived:
+        return Derived([array], pack_panels(array[(0,) * (array.ndim - 2)], TILE))
+
+    return [e.made_of(b, "tiles", packed), e.literal(np.zeros(-(-n // 16) * 16, np.float32))]
 
 
 @lru_cache(1024)
