@@ -108,7 +108,7 @@ def build(
         outputs=len(outputs),
         flops=rows * plan.count * cost,
         bytes=moved,
-        inplace=frozenset() if plan.pieces else read_in_place(graph, outputs),
+        inplace=frozenset() if plan.pieces and not plan.stored_at_once else read_in_place(graph, outputs),
         after=after,
         workspace_bytes=8 * slots if after else 0,
         deferred=deferred,

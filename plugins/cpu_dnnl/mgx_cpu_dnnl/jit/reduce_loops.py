@@ -80,13 +80,20 @@ class _Writer:
         inner = kept[-1]
         blocks = c.op("udiv", c.op("add", inner, i64(self.width - 1)), width)
 
+        together = plan.stored_at_once and self.phase == 1  # a piece of all rows, then the next piece
+
         def block(index: list[V], number: V) -> None:
+            if together:
+                *outer, piece, at = index
+                index = [*outer, at, piece]
+                before = c.op("sub", number, c.op("add", c.op("mul", piece, blocks), at))
+                number = c.op("add", before, c.op("add", c.op("mul", at, self.pieces), piece))
             self._enter(index, number)
             first = c.op("mul", index[self.kept_rank - 1], width)
             mask = None if plan.unmasked else c.first(c.op("sub", inner, first), self.width)
             self.item(index[: self.kept_rank - 1], first, mask)
 
-        items(c, [*kept[:-1], blocks, *pieces], block)
+        items(c, [*kept[:-1], *([*pieces, blocks] if together else [blocks, *pieces])], block)
 
     def _enter(self, index: list[V], number: V) -> None:
         """Sets the current item and its piece of a row."""

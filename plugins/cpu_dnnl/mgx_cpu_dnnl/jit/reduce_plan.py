@@ -139,6 +139,9 @@ def _blocked_axes(plan: Plan) -> tuple[bool, ...]:
 def _split_rows(plan: Plan, lanes: int) -> None:
     """Splits few long rows into pieces, by their extents only, so that results do not depend on the number of threads."""
     rows = items_of(plan)
+    if plan.stored_at_once:
+        _split_columns(plan)
+        return
     long = plan.count * plan.width >= 4 * PIECE_ELEMENTS
     simple = not any(plan.full) and all(n.level <= 1 for n in plan.nodes if n.kind == "reduce")
     if not long or not 0 < rows < 4 or not simple or plan.store:
@@ -151,6 +154,22 @@ def _split_rows(plan: Plan, lanes: int) -> None:
     if plan.pieces < 2:
         plan.pieces = 0
         return
+    plan.piece = plan.args.add(step)
+    plan.args.add(plan.pieces)
+
+
+def _split_columns(plan: Plan) -> None:
+    """Splits columns that are stored while they are summed, if they exceed a near cache.
+
+    The items of a piece follow each other: they share cache lines, and a thread reads what it wrote itself in a previous loop.
+    """
+    if not plan.columns or len(plan.reduced) > 1:
+        return
+    across, extent = plan.kept[-1].extent, plan.reduced[0].extent
+    if 2 * across * extent < UNCACHED_ELEMENTS:
+        return
+    step = -(-extent // -(-across * extent // (2 * PIECE_ELEMENTS)))
+    plan.pieces = -(-extent // step)
     plan.piece = plan.args.add(step)
     plan.args.add(plan.pieces)
 
