@@ -81,10 +81,11 @@ def assert_near(found: Any, a: Any, b: Any, bias: Any = 0, before: Any = 0) -> N
     assert (np.abs(got - exact) <= 2.0**-8 * np.abs(exact) + slack).all()
 
 
-# rows, depth and columns: partial tiles of each; weights that are read from the nearest cache and others; many blocks of rows
+# rows, depth and columns: partial tiles of each; weights that are read from the nearest cache and others; blocks of rows, with
+# weights that stay in the L2 cache and others
 SIZES = [
     (8, 8, 1), (16, 32, 16), (33, 64, 64), (50, 40, 33), (131, 96, 100), (49, 1152, 200), (1000, 24, 72), (197, 192, 576),
-    (70, 3072, 130), (700, 500, 96),
+    (70, 3072, 130), (700, 500, 96), (600, 2080, 128),
 ]  # fmt: skip
 
 
