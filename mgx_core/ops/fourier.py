@@ -15,12 +15,14 @@ from ..types.shape import Shape
 from .axes import normalize
 from .broadcast import Multibroadcast
 from .builder import Builder, Operand
+from .concat import Concat
 from .convert import Convert
 from .declaration import op
 from .index import Gather
 from .linear import Dot
-from .movement import Transpose
+from .movement import Reverse, Transpose
 from .operation import Operation
+from .pad import Pad
 from .pointwise import Mul
 from .reshape import Reshape, Squeeze
 from .scalar import convert, widen
@@ -35,6 +37,7 @@ SHORTEST: Final = 16
 # elements of a matrix from which two products with smaller ones take less time than one, on a device with launches, too
 LARGEST: Final = 1 << 18
 LONGEST: Final = 1024  # up to this length the product is no slower than a fast transform on the host
+FACTORS: Final = 256  # greatest sum of two factors of a longer length for which the same holds for two products
 
 
 def parts(x: Shape, least: int) -> Dim:
@@ -122,7 +125,7 @@ class Dft(Operation):
         return convert(separate(np.fft.ifft(signal, n, at) if self.inverse else np.fft.fft(signal, n, at)), of(x.dtype))
 
     def decompose(self, b: Builder, x: Operand, *operands: Operand | None) -> Operand | None:
-        """Decomposes into a product with a constant matrix, up to length `LONGEST`."""
+        """Decomposes into products with constant matrices: one up to length `LONGEST`, two for longer ones with small factors."""
         if any(o is not None for o in operands):
             return None
         at, rank, dims = self.along(x.shape.rank, self.axis), x.shape.rank, x.shape.dims
@@ -131,22 +134,44 @@ class Dft(Operation):
             return None
         total = length if self.inverse or not self.onesided else int(self.dft_length) or n
         half = self.inverse and self.onesided
-        if not SHORTEST <= total <= LONGEST or not n or rank < 3:
+        if total < SHORTEST or not few_terms(total) or not n or rank < 3:
             return None
-        used = min(n, total // 2 + 1 if half else total)
+        given = total // 2 + 1 if half else total
+        used = min(n, given)
         if used < n:
             x = b.add(Slice(axes=(at,), starts=(0,), ends=(used,)), x)
         order = (*(a for a in range(rank - 1) if a != at), at, rank - 1)
         x = x if at == rank - 2 else b.add(Transpose(permutation=order), x)
+        if total > LONGEST:
+            x = x if used == given else b.add(Pad(pads=(*[0] * (2 * rank - 2), given - used, 0)), x)
+            x = mirrored(b, x, total) if half else x
         front = [0] * (rank - 2)
         rows = b.add(Reshape(dims=(*front, -1)), x)  # with -1, zeros copy extents of empty tensors, too
-        if half or used < total:
+        if total <= LONGEST and (half or used < total):
             made = transformed(b, rows, matrix(used, kind, total, length, self.inverse, half))
         else:
             made = spectrum(b, rows, kind, total, length, self.inverse)
         made = b.add(Reshape(dims=(*front, length, -1)), made)
+        if total > LONGEST and half:
+            made = b.add(Slice(axes=(rank - 1,), starts=(0,), ends=(1,)), made)
         back = tuple(int(p) for p in np.argsort(order))
         return made if at == rank - 2 else b.add(Transpose(permutation=back), made)
+
+
+def few_terms(total: int) -> bool:
+    """Tells whether products with constant matrices take no more time than a fast transform of length `total` on the host."""
+    return total <= LONGEST or any(total % d == 0 and d + total // d <= FACTORS for d in range(2, FACTORS))
+
+
+def mirrored(b: Builder, x: Operand, total: int) -> Operand:
+    """Returns the spectrum [.., total, kind] of a real signal of which x [.., total // 2 + 1, kind] is the first half."""
+    axis, known, dims = x.shape.rank - 2, total // 2 + 1, x.shape.dims
+    other = b.add(Slice(axes=(axis,), starts=(1,), ends=(total - known + 1,)), x)
+    other = b.add(Reverse(axes=(axis,)), other)
+    if dims[-1] == 2:
+        sign = b.literal(np.array([1, -1], x.shape.dtype.numpy))
+        other = b.add(Mul(), other, b.add(Multibroadcast(out_lens=other.shape.dims), sign))
+    return b.add(Concat(axis=axis), x, other)
 
 
 def matrix(n: int, kind: int, total: int, length: int, inverse: bool, half: bool) -> Array:
@@ -298,12 +323,12 @@ class Stft(Operation):
         window: Operand | None = None,
         frame_length: Operand | None = None,
     ) -> Operand | None:
-        """Decomposes into a gather of frames and a product with a constant matrix; for real signals, up to length `LONGEST`."""
+        """Decomposes into a gather of frames and their transforms, as `Dft` does; for real signals."""
         length: Dim = self.frame_length or (signal.shape.dims[1] if window is None else window.shape.dims[0])
         n, kind = signal.shape.dims[1:]
         if frame_step is not None or frame_length is not None or kind != 1:
             return None
-        if not isinstance(length, int) or not isinstance(n, int) or length > LONGEST:
+        if not isinstance(length, int) or not isinstance(n, int) or not few_terms(length):
             return None
         starts = np.arange((n - length) // self.frame_step + 1) * self.frame_step
         rows = b.add(Squeeze(axes=(2,)), signal)

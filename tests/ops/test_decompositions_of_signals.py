@@ -96,6 +96,17 @@ def test_transforms_in_two_steps(dims: tuple[int, ...], axis: int, dtype: str, m
             check(op, rng.standard_normal((*dims, kind)).astype(dtype), tolerance=PRECISE[dtype])
 
 
+@pytest.mark.parametrize("dtype", PRECISE)
+@pytest.mark.parametrize(("dims", "axis"), [((2, 1025), 1), ((1040, 3), 0), ((2, 600), 1), ((3, 2048), 1)])
+def test_long_transforms(dims: tuple[int, ...], axis: int, dtype: str) -> None:
+    rng = np.random.default_rng(0)
+    for kind, inverse, onesided, length in itertools.product((1, 2), (False, True), (False, True), (1040, 2047)):
+        if onesided and not inverse and kind == 2:
+            continue
+        op = Dft(axis=axis, inverse=inverse, onesided=onesided, dft_length=length)
+        check(op, rng.standard_normal((*dims, kind)).astype(dtype), tolerance=PRECISE[dtype])
+
+
 @pytest.mark.parametrize("limit", [0, LARGEST])
 @pytest.mark.parametrize(("dims", "axis"), [((2, 0, 24), 2), ((0, 3, 24), 2), ((2, 24, 0), 1), ((0, 2, 3, 24), 3)])
 def test_transforms_of_no_elements(
@@ -133,7 +144,10 @@ def test_cropped_elements_do_not_matter() -> None:
 
 
 def test_long_and_short_transforms_stay() -> None:
-    assert spelt_out(Dft(axis=1), np.zeros((1, LONGEST + 1, 1), np.float32)) is None
+    for length in (1031, 2 * 1031, 1 << 16):  # a prime number, twice a prime, and 256 * 256
+        assert length > LONGEST
+        assert spelt_out(Dft(axis=1), np.zeros((1, length, 1), np.float32)) is None
+        assert spelt_out(Stft(frame_step=1, frame_length=length), np.zeros((1, length, 1), np.float32)) is None
     assert spelt_out(Dft(axis=1), np.zeros((1, SHORTEST - 1, 1), np.float32)) is None
 
 
