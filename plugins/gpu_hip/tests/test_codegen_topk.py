@@ -1,4 +1,4 @@
-"""Top-k: ranks by counting, sorting in one block, and merging of sorted runs."""
+"""Top-k: ranks by counting, selection by a wave, sorting in one block, and merging of sorted runs."""
 
 from __future__ import annotations
 
@@ -61,6 +61,27 @@ def test_merged_runs(of: str, largest: bool, wave: int, many: int, n: int, k: in
     monkeypatch.setattr(topk, "MERGED", 8)
     source = check(Topk(k=k, largest=largest), line(of, 2, n), wave)
     assert len(source.launches) == (1 + (n > 64) + (n > 512) if many else 1 + sum(n > 64 * 4**i for i in range(4)))
+
+
+@waves
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("of", ["float32", "float16", "bfloat16", "int8", "uint8", "bool", "int32"])
+def test_selected_by_waves(of: str, largest: bool, wave: int) -> None:
+    rows = 2 * traits(wave).sm_count
+    for n, k in ((65, 1), (100, 8), (300, 32), (2048, 20)):
+        source = check(Topk(k=k, largest=largest), line(of, rows if n < 2048 else rows + 1, n), wave)
+        assert [launch.grid[0] * launch.block[0] // wave >= rows for launch in source.launches] == [True]
+        assert "wave_ballot" in source.text
+
+
+@waves
+def test_strided_lines_selected_by_waves(wave: int) -> None:
+    few = 2 * traits(wave).sm_count - 1
+    x = line("float32", few + 1, 130, 2)
+    assert "wave_ballot" in check(Topk(k=5, axis=1), x, wave).text
+    assert "wave_ballot" not in check(Topk(k=33, axis=1), x, wave).text
+    assert "wave_ballot" not in check(Topk(k=5, axis=1), np.ascontiguousarray(x[:few, :, :1]), wave).text
+    assert "wave_ballot" not in check(Topk(k=5, axis=1), x.astype(np.float64), wave).text
 
 
 @waves

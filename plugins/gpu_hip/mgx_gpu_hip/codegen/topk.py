@@ -1,8 +1,9 @@
 """Top-k along one axis.
 
-Short lines: each element counts the elements before it.  Longer lines are cut into runs that a block sorts in shared memory;
-sorted runs are merged, several at a time: each element finds its rank by a binary search in every other run.  Only the first k
-elements of a run are kept.
+Short lines: each element counts the elements before it.  Few elements of many lines: a wave holds a line in registers and
+finds the k-th key bit by bit.  Longer lines are cut into runs that a block sorts in shared memory; sorted runs are merged,
+several at a time: each element finds its rank by a binary search in every other run.  Only the first k elements of a run are
+kept.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from mgx_core.ops.axes import normalize
 
 from .geometry import ceil_div, decompose, offset_code
-from .pointwise import each_item, kernel
+from .pointwise import each_item, kernel, one_launch
 from .primitives import FLOATS
 from .source import (
     NAME,
@@ -32,11 +33,14 @@ from .source import (
 __all__ = ["exchanges", "topk"]
 
 MAX_COUNTED: Final = 64  # maximum elements of a line whose ranks are counted
+MAX_SELECTED: Final = 32  # maximum elements that a wave selects
+MAX_HELD: Final = 64  # maximum elements of a line that a lane of a wave holds
 RUN: Final = 2048  # maximum elements that a block sorts
 MERGED: Final = 32  # runs merged at a time
 MANY_ELEMENTS: Final = 1 << 17  # elements from which more launches cost less than longer searches
 MERGED_OF_MANY: Final = 4
 THREADS: Final = 256
+SELECTING: Final = 128  # threads of a block whose waves select
 
 
 class _Lines(NamedTuple):
@@ -89,6 +93,10 @@ def topk(op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTrait
     outputs = [values, places]
     if n <= MAX_COUNTED:
         return each_item("topk", _counted(lines), [x], outputs, rows * n, traits, order)
+    if _selects(lines, order, traits):
+        lanes = traits.wave
+        body, grid = _selected(lines, lanes), ceil_div(rows, SELECTING // lanes)
+        return one_launch("topk", body, [x], outputs, grid, SELECTING, before=order)
     return _sorted(lines, order, outputs, traits)
 
 
@@ -135,6 +143,60 @@ def _counted(lines: _Lines) -> list[str]:
         "u32 rank = 0;",
         f"for (u32 j = 0; j < {lines.n}u; ++j) rank += {NAME}_before({lines.item('j')}, mine);",
         f"if (rank < {lines.k}u) {{ {lines.written('rank', 'own')} }}",
+    ]
+
+
+def _selects(lines: _Lines, order: str, traits: DeviceTraits) -> bool:
+    """Tells whether each wave selects from a line of its own: there are lines for all multiprocessors, and keys of 32 bits."""
+    n, k, rows = lines.n, lines.k, lines.rows
+    if type(n) is not int or type(k) is not int or type(rows) is not int or "struct" in order:
+        return False
+    return k <= MAX_SELECTED and n <= MAX_HELD * traits.wave and rows >= 2 * traits.sm_count
+
+
+def _selected(lines: _Lines, wave: int) -> list[str]:
+    """Returns statements with which a wave finds the k-th key of a line bit by bit, and ranks the elements up to it."""
+    held = ceil_div(lines.n, wave)
+    return [
+        f"SHARED({NAME}_item, parts, [{SELECTING // wave}][{lines.k}]);",
+        f"const u32 row = blockIdx.x * {SELECTING // wave}u + wave_id(), lane = lane_id();",
+        f"if (row >= {lines.rows}u) return;",
+        *lines.setup,
+        *lines.source,
+        *lines.targets,
+        f"u32 keys[{held}];",
+        f"UNROLL for (u32 j = 0; j < {held}u; ++j) {{",
+        "  const u32 at = j * WAVE + lane;",
+        f"  keys[j] = at < {lines.n}u ? (u32)({lines.item('at')} >> 32) : ~0u;",
+        "}",
+        "u32 last = 0, before = 0;  // the k-th key, and how many keys are less",
+        "for (u32 bit = 1u << 31; bit; bit >>= 1) {",
+        "  u32 less = 0;",
+        f"  UNROLL for (u32 j = 0; j < {held}u; ++j) less += keys[j] < (last | bit);",
+        "  less = wave_reduce<Sum>(less);",
+        f"  if (less > {lines.k - 1}u) continue;",
+        "  last |= bit;",
+        "  before = less;",
+        "}",
+        "const u64 lower = (1ull << lane) - 1;",
+        f"u32 place = 0, ties = {lines.k}u - before;  // ties: equal to the k-th key that remain, first ones first",
+        f"UNROLL for (u32 j = 0; j < {held}u; ++j) {{",
+        "  const u64 equal = wave_ballot(keys[j] == last);",
+        "  const bool tied = keys[j] == last && bit_count(equal & lower) < ties;",
+        "  const u64 hits = wave_ballot(keys[j] < last || tied);",
+        "  if (hits >> lane & 1) {",
+        "    parts[wave_id()][place + bit_count(hits & lower)] = (u64)keys[j] << 32 | (j * WAVE + lane);",
+        "  }",
+        "  place += bit_count(hits);",
+        "  ties -= m::min(ties, bit_count(equal));",
+        "}",
+        "wave_sync();",
+        f"if (lane >= {lines.k}u) return;",
+        f"const {NAME}_item mine = parts[wave_id()][lane];",
+        "u32 rank = 0;",
+        f"for (u32 j = 0; j < {lines.k}u; ++j) rank += {NAME}_before(parts[wave_id()][j], mine);",
+        f"const u32 at = {NAME}_index(mine);",
+        lines.written("rank", "at"),
     ]
 
 
