@@ -1,4 +1,4 @@
-"""Recognizes products of matrices that are written as sums of broadcast elementwise products."""
+"""Recognizes products of matrices that are written as sums of broadcast elementwise products or as einsums."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..named_tuples import NamedTuple
 from ..ops.broadcast import Multibroadcast
+from ..ops.convert import Convert
 from ..ops.linear import Dot
 from ..ops.movement import Transpose
 from ..ops.pointwise import Mul
@@ -65,6 +66,19 @@ def product_from_broadcast_sum(i: Instruction, b: Builder) -> Instruction | No |
     if order != sorted(order):
         made = b.add(Transpose(permutation=tuple(order.index(a) for a in sorted(order))), made)
     return b.add(Reshape(dims=i.shape.dims), made)
+
+
+@SUMS_OF_PRODUCTS.on("mgx_core.ops.einsum:Einsum", changes=ROUNDING)
+def products_of_einsum(i: Instruction, b: Builder) -> Instruction | No | None:
+    """einsum(x, y) -> dot of transposed x and y, and sums: work around the parts fuses with them."""
+    assert i.op.decompose is not None
+    dtype = i.shape.dtype
+    whole = len(i.inputs) > 2 and dtype.is_float and dtype.bits < 32  # the products between are not rounded
+    xs = [b.add(Convert(target_type=float32), x) if whole else x for x in i.inputs]
+    made = i.op.decompose(b, *xs)
+    if not isinstance(made, Instruction):
+        return No("it does not decompose for these operands")
+    return b.add(Convert(target_type=dtype), made) if whole else made
 
 
 def _below(x: Instruction, rank: int) -> tuple[Instruction, list[int]] | None:

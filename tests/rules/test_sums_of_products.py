@@ -31,6 +31,40 @@ TURNS = [
   %7 = reshape[dims=[2, 16, 9, 1], allowzero=false](%6) -> float32[2, 16, 9, 1]
   @return(%7)""",
     ),
+    (
+        "products-of-einsum",
+        """\
+  %x = @param["x"] -> float16[2, 16, 8]
+  %y = @param["y"] -> float16[2, 8, 9]
+  %1 = einsum[equation="bij,bjk->bki"](%x, %y)
+  @return(%1)""",
+        """\
+  %x = @param["x"] -> float16[2, 16, 8]
+  %y = @param["y"] -> float16[2, 8, 9]
+  %1 = dot(%x, %y) -> float16[2, 16, 9]
+  %2 = transpose[permutation=[0, 2, 1]](%1) -> float16[2, 9, 16]
+  @return(%2)""",
+    ),
+    (
+        "products-of-einsum",
+        """\
+  %x = @param["x"] -> float16[3, 4]
+  %y = @param["y"] -> float16[4, 5]
+  %z = @param["z"] -> float16[5, 6]
+  %1 = einsum[equation="ij,jk,kl->il"](%x, %y, %z)
+  @return(%1)""",
+        """\
+  %x = @param["x"] -> float16[3, 4]
+  %y = @param["y"] -> float16[4, 5]
+  %z = @param["z"] -> float16[5, 6]
+  %1 = convert[target_type=float32, saturate=true, round_mode="up"](%x) -> float32[3, 4]
+  %2 = convert[target_type=float32, saturate=true, round_mode="up"](%y) -> float32[4, 5]
+  %3 = convert[target_type=float32, saturate=true, round_mode="up"](%z) -> float32[5, 6]
+  %4 = dot(%1, %2) -> float32[3, 5]
+  %5 = dot(%4, %3) -> float32[3, 6]
+  %6 = convert[target_type=float16, saturate=true, round_mode="up"](%5) -> float16[3, 6]
+  @return(%6)""",
+    ),
 ]
 
 
