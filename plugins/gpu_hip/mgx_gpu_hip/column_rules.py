@@ -20,7 +20,7 @@ from mgx_core.rules.outline import through_views
 __all__ = ["COLUMNS"]
 
 COLUMNS: Final = Rules("products-with-columns")
-FEWEST: Final = 16  # rows from which a reduction keeps the device as busy as a product
+FEWEST: Final = 16  # rows from which, or terms below which, a reduction keeps the device as busy as a product
 MOST: Final = 1024  # terms of a sum that the threads of a row add
 
 
@@ -39,8 +39,8 @@ def product_with_column(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     if is_constant(through_views(y)):
         return No("the columns are constant")
-    if sizes[-2] < FEWEST or sizes[-1] > MOST:
-        return No(f"fewer than {FEWEST} rows, or sums of more than {MOST} terms")
+    if sizes[-2] < FEWEST <= sizes[-1] or sizes[-1] > MOST:
+        return No(f"fewer than {FEWEST} rows of as many terms, or sums of more than {MOST} terms")
     row = b.add(Reshape(dims=(*y.shape.dims[:-2], 1, sizes[-1])), y)
     wide = [v if v.shape.dtype is dt.float32 else b.add(Convert(target_type=dt.float32), v) for v in (x, row)]
     products = b.add(Mul(), wide[0], b.add(Multibroadcast(out_lens=dims), wide[1]))

@@ -94,9 +94,9 @@ class GpuTarget(Target):
             Rewrite(CONVERTS + NORM_ENDS),
             Rewrite(allowed(SCORES)),
             Rewrite(HEADS),
+            Rewrite(allowed(COLUMNS)),
             Rewrite(allowed(WIDE_SUMS)),
             Rewrite(allowed(TRANSPOSED)),
-            Rewrite(allowed(COLUMNS)),
             FoldConstants(widened=True),
         )
 

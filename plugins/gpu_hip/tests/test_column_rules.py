@@ -25,6 +25,15 @@ def test_a_product_with_a_column_joins_the_work_around_it(kind: str, device: int
     assert found[-1] == "generated fused_reduce" and set(found[:-1]) <= {"generated pointwise"}
 
 
+def test_small_matrices_times_columns_are_summed_in_float32() -> None:
+    built = BuiltProgram(3)
+    x = built.argument(40, 9, 9, kind="float16")[0]
+    y = built.argument(40, 9, 1, kind="float16")[0]
+    wide = built.add("convert", built.add("dot", x, y), target_type="float32")
+    found = kernels(built, built.add("add", wide, built.argument(40, 9, 1, kind="float32")[0]), 1)
+    assert found[-1] == "generated fused_reduce" and set(found[:-1]) <= {"generated pointwise"}
+
+
 @pytest.mark.parametrize("case", ["constant", "shared", "few rows", "one matrix", "two columns"])
 def test_other_products_stay(case: str) -> None:
     built = BuiltProgram(2)
