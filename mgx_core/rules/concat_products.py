@@ -1,4 +1,4 @@
-"""Multiplies the parts of a concatenation separately where some of them repeat rows of a smaller tensor."""
+"""Multiplies the parts of a concatenation separately where some of them repeat rows or pixels of a smaller tensor."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
 from ..ops.concat import Concat
+from ..ops.convert import Convert
+from ..ops.convolution import Convolution
 from ..ops.index import Gather
 from ..ops.linear import Dot
 from ..ops.pointwise import Add, Mul
@@ -54,7 +56,7 @@ def product_of_repeated_parts(i: Instruction, b: Builder) -> Instruction | No | 
     rows = prod(n for n in whole.shape.dims[:-1] if isinstance(n, int))
     if rows * sum(n for n, source in zip(sizes, sources, strict=True) if source is not None) < SMALLEST:
         return No("too few repeated elements to multiply them separately")
-    weights = [_rows(b, w, end - n, end) for n, end in zip(sizes, accumulate(sizes), strict=True)]
+    weights = _pieces(b, w, 0, sizes)
     parts = list(zip(whole.inputs, weights, sources, strict=True))
     own = [(x, part) for x, part, source in parts if source is None]
     terms = []
@@ -62,6 +64,63 @@ def product_of_repeated_parts(i: Instruction, b: Builder) -> Instruction | No | 
         xs, ws = ([pair[n] for pair in own] for n in (0, 1))
         terms.append(_product(b, _joined(b, xs, rank - 1), _joined(b, ws, 0)))
     terms += [_again(b, x, _product(b, source, part)) for x, part, source in parts if source is not None]
+    return _sum(b, terms)
+
+
+@CONCAT_PRODUCTS.on(Convolution, reads=(Concat, Convert), changes=ROUNDING)
+def convolution_of_repeated_parts(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convolution(concat(x, y), w) -> convolution(x, w1) + convolution(y, w2), 1 x 1, if y repeats a row or column of an image.
+
+    Networks on points convolve each point beside its differences from its neighbours.
+    """
+    read, w = i.inputs
+    converted = isinstance(read.op, Convert)
+    whole = read.inputs[0] if converted else read
+    op, rank = i.op, i.shape.rank
+    if (
+        not isinstance(whole.op, Concat)
+        or whole.op.axis % rank != 1
+        or not isinstance(op, Convolution)
+        or op.group != 1
+    ):
+        return None
+    sizes = [n for x in whole.inputs if isinstance(n := x.shape.dims[1], int)]
+    dims = [n for n in whole.shape.dims if isinstance(n, int)]
+    moves = any(n != 1 for n in (*w.shape.dims[2:], *op.stride)) or any(op.padding)
+    if moves or len(sizes) < len(whole.inputs) or len(dims) < rank:
+        return None
+    sources = [_repeated_pixels(x) for x in whole.inputs]
+    if all(s is None for s in sources):
+        return None
+    if not one_user(whole) or not one_user(read):
+        return No("the concatenation has other users")
+    places = prod((dims[0], *dims[2:]))
+    if places * sum(n for n, source in zip(sizes, sources, strict=True) if source is not None) < SMALLEST:
+        return No("too few repeated elements to multiply them separately")
+
+    def convolved(parts: Sequence[Instruction], weights: Sequence[Instruction]) -> Instruction:
+        x = _joined(b, parts, 1)
+        return b.add(op, b.add(read.op, x) if converted else x, _joined(b, weights, 1))
+
+    parts = list(zip(whole.inputs, _pieces(b, w, 1, sizes), sources, strict=True))
+    own = [(x, part) for x, part, source in parts if source is None]
+    terms = [convolved([x for x, _ in own], [part for _, part in own])] if own else []
+    for _, part, source in parts:
+        if source is not None:
+            terms.append(b.add(Multibroadcast(out_lens=i.shape.dims), convolved([source], [part])))
+    return _sum(b, terms)
+
+
+def _repeated_pixels(x: Instruction) -> Instruction | None:
+    """Returns the images that x repeats along an axis of the image."""
+    if not isinstance(x.op, Multibroadcast) or len(x.inputs) != 1:
+        return None
+    source, dims = x.inputs[0], x.shape.dims
+    given = source.shape.dims
+    return source if len(given) == len(dims) and given[:2] == dims[:2] and given != dims else None
+
+
+def _sum(b: Builder, terms: Sequence[Instruction]) -> Instruction:
     total = terms[0]
     for term in terms[1:]:
         total = b.add(Add(), total, term)
@@ -91,12 +150,16 @@ def _again(b: Builder, x: Instruction, made: Instruction) -> Instruction:
     return b.add(Multibroadcast(out_lens=(*x.shape.dims[:-1], made.shape.dims[-1])), made)
 
 
-def _rows(b: Builder, w: Instruction, start: int, end: int) -> Instruction:
-    """Returns rows of a matrix; of a constant as a constant, so that products of one value can be merged before folding."""
+def _pieces(b: Builder, w: Instruction, axis: int, sizes: Sequence[int]) -> list[Instruction]:
+    """Returns consecutive slices of a tensor; of a constant as constants, so that products of one value can be merged first."""
     held = None if w.literal is None else w.literal.value
-    if isinstance(held, np.ndarray):
-        return b.literal(held[start:end])
-    return b.add(Slice(axes=(0,), starts=(start,), ends=(end,)), w)
+    made = []
+    for n, end in zip(sizes, accumulate(sizes), strict=True):
+        if isinstance(held, np.ndarray):
+            made.append(b.literal(held[(*[slice(None)] * axis, slice(end - n, end))]))
+        else:
+            made.append(b.add(Slice(axes=(axis,), starts=(end - n,), ends=(end,)), w))
+    return made
 
 
 def _joined(b: Builder, parts: Sequence[Instruction], axis: int) -> Instruction:

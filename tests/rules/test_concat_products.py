@@ -1,4 +1,4 @@
-"""The rule that multiplies the parts of a concatenation separately: module text before and after, and equal results."""
+"""The rules that multiply the parts of a concatenation separately: module text before and after, and equal results."""
 
 from __future__ import annotations
 
@@ -105,6 +105,61 @@ TURNS = [
   %8 = add(%3, %7) -> float32[65536, 4]
   @return(%8)""",
     ),
+    (
+        "convolution-of-repeated-parts",
+        """\
+  %x = @param["x"] -> float32[2, 3, 1024, 128]
+  %y = @param["y"] -> float32[2, 4, 1024, 1]
+  %w = @param["w"] -> float32[5, 7, 1, 1]
+  %1 = multibroadcast[out_lens=[2, 4, 1024, 128]](%y)
+  %2 = concat[axis=1](%x, %1)
+  %3 = convolution(%2, %w)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[2, 3, 1024, 128]
+  %y = @param["y"] -> float32[2, 4, 1024, 1]
+  %w = @param["w"] -> float32[5, 7, 1, 1]
+  %1 = slice[axes=[1], starts=[0], ends=[3], steps=[]](%w) -> float32[5, 3, 1, 1]
+  %2 = slice[axes=[1], starts=[3], ends=[7], steps=[]](%w) -> float32[5, 4, 1, 1]
+  %3 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%x, %1) -> float32[2, 5, 1024, 128]
+  %4 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%y, %2) -> float32[2, 5, 1024, 1]
+  %5 = multibroadcast[out_lens=[2, 5, 1024, 128]](%4) -> float32[2, 5, 1024, 128]
+  %6 = add(%3, %5) -> float32[2, 5, 1024, 128]
+  @return(%6)""",
+    ),
+    (
+        "convolution-of-repeated-parts",
+        """\
+  %x = @param["x"] -> float32[2, 3, 1024, 128]
+  %y = @param["y"] -> float32[2, 4, 1024, 1]
+  %z = @param["z"] -> float32[2, 2, 1, 128]
+  %w = @param["w"] -> float16[5, 9, 1, 1]
+  %1 = multibroadcast[out_lens=[2, 4, 1024, 128]](%y)
+  %2 = multibroadcast[out_lens=[2, 2, 1024, 128]](%z)
+  %3 = concat[axis=1](%1, %x, %2)
+  %4 = convert[target_type=float16](%3)
+  %5 = convolution(%4, %w)
+  @return(%5)""",
+        """\
+  %x = @param["x"] -> float32[2, 3, 1024, 128]
+  %y = @param["y"] -> float32[2, 4, 1024, 1]
+  %z = @param["z"] -> float32[2, 2, 1, 128]
+  %w = @param["w"] -> float16[5, 9, 1, 1]
+  %1 = slice[axes=[1], starts=[0], ends=[4], steps=[]](%w) -> float16[5, 4, 1, 1]
+  %2 = slice[axes=[1], starts=[4], ends=[7], steps=[]](%w) -> float16[5, 3, 1, 1]
+  %3 = slice[axes=[1], starts=[7], ends=[9], steps=[]](%w) -> float16[5, 2, 1, 1]
+  %4 = convert[target_type=float16, saturate=true, round_mode="up"](%x) -> float16[2, 3, 1024, 128]
+  %5 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%4, %2) -> float16[2, 5, 1024, 128]
+  %6 = convert[target_type=float16, saturate=true, round_mode="up"](%y) -> float16[2, 4, 1024, 1]
+  %7 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%6, %1) -> float16[2, 5, 1024, 1]
+  %8 = multibroadcast[out_lens=[2, 5, 1024, 128]](%7) -> float16[2, 5, 1024, 128]
+  %9 = convert[target_type=float16, saturate=true, round_mode="up"](%z) -> float16[2, 2, 1, 128]
+  %10 = convolution[padding=[], stride=[], dilation=[], group=1, padding_mode="default"](%9, %3) -> float16[2, 5, 1, 128]
+  %11 = multibroadcast[out_lens=[2, 5, 1024, 128]](%10) -> float16[2, 5, 1024, 128]
+  %12 = add(%5, %8) -> float16[2, 5, 1024, 128]
+  %13 = add(%12, %11) -> float16[2, 5, 1024, 128]
+  @return(%13)""",
+    ),
 ]
 
 
@@ -154,6 +209,46 @@ NODES = """\
 )
 def test_refuses(rule_refuses, edges, more, why):
     rule_refuses("product-of-repeated-parts", NODES.format(edges=edges, more=more), why)
+
+
+PIXELS = """\
+  %x = @param["x"] -> float32[2, 4, 1024, {columns}]
+  %y = @param["y"] -> float32[2, 4, 1024, 1]
+  %w = @param["w"] -> float32[5, {channels}, 1, {window}]
+  %1 = multibroadcast[out_lens=[2, 4, 1024, {columns}]](%y)
+  %2 = concat[axis=1](%x, %1)
+  %3 = convolution[{attributes}](%2, %w)
+  @return(%3{more})"""
+USUAL = {"columns": 128, "channels": 8, "window": 1, "attributes": "", "more": ""}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"more": ", %2"}, "the concatenation has other users"),
+        ({"columns": 127}, "too few repeated elements to multiply them separately"),
+    ],
+)
+def test_refuses_pixels(rule_refuses, given, why):
+    rule_refuses("convolution-of-repeated-parts", PIXELS.format(**USUAL | given), why)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"window": 3},
+        {"channels": 4, "attributes": "group=2", "columns": 256},
+        {"attributes": "padding=[0, 1]", "columns": 256},
+        {"attributes": "stride=[1, 2]", "columns": 256},
+    ],
+    ids=str,
+)
+def test_other_convolutions_stay(given):
+    text = PIXELS.format(**USUAL | given).replace("float32[5, 4,", "float32[6, 4,")
+    module = parse_module("module main\n" + text, STANDARD)
+    before, rewriter = module.text(), Rewriter(CONCAT_PRODUCTS)
+    rewriter.apply(module)
+    assert module.text() == before and not rewriter.tally.fired
 
 
 def test_rows_that_are_gathered_once_stay_in_the_concatenation():
