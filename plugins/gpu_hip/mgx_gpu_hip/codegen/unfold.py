@@ -85,14 +85,19 @@ def fold(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | 
     kind, size = compute_type(x.dtype), math.prod(block)
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
-        heads = [
-            [
-                f"for (i32 j{a} = 0; j{a} < {block[a]}; ++j{a}) {{",
-                f"const i32 t{a} = (i32){at[2 + a]} + {before[a]} - j{a} * {dilation[a]};",
-                f"if (t{a} < 0 || t{a} % {stride[a]} || t{a} / {stride[a]} >= {counts[a]}) continue;",
-            ]
-            for a in range(rank)
-        ]
+        heads = []
+        for a in range(rank):
+            last, step, apart = f"(i32){at[2 + a]} + {before[a]}", stride[a], dilation[a]
+            # without dilation, the places of an element in the windows that cover it are a stride apart
+            first, more = (f"({last}) % {step}", step) if apart == 1 else ("0", 1)
+            misses = f"t{a} < 0 || t{a} / {step} >= {counts[a]}" + (f" || t{a} % {step}" if apart != 1 else "")
+            heads.append(
+                [
+                    f"for (i32 j{a} = {first}; j{a} < {block[a]}; j{a} += {more}) {{",
+                    f"const i32 t{a} = {last} - j{a} * {apart};",
+                    f"if ({misses}) continue;",
+                ]
+            )
         inside, window = "0", "0"
         for a in range(rank):
             inside = f"({inside} * {block[a]} + j{a})"
