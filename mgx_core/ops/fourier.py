@@ -29,7 +29,7 @@ from .scalar import convert, widen
 from .signal import number, value
 from .slice import Slice
 
-__all__ = ["Dft", "Stft"]
+__all__ = ["Dft", "Stft", "products"]
 
 # lengths below this use the definition: the product is exact where a fast transform leaves 2e-7 instead of zero, and ONNX's own
 # tests of length 10 require 1e-7
@@ -128,39 +128,48 @@ class Dft(Operation):
         """Decomposes into products with constant matrices: one up to length `LONGEST`, two for longer ones with small factors."""
         if any(o is not None for o in operands):
             return None
-        at, rank, dims = self.along(x.shape.rank, self.axis), x.shape.rank, x.shape.dims
-        n, length, kind = dims[at], self.infer(x.shape).dims[at], dims[-1]
-        if not isinstance(n, int) or not isinstance(length, int) or not isinstance(kind, int):
-            return None
-        total = length if self.inverse or not self.onesided else int(self.dft_length) or n
-        half = self.inverse and self.onesided
-        if total < SHORTEST or not few_terms(total) or not n or rank < 3:
-            return None
-        given = total // 2 + 1 if half else total
-        used = min(n, given)
-        if used < n:
-            x = b.add(Slice(axes=(at,), starts=(0,), ends=(used,)), x)
-        order = (*(a for a in range(rank - 1) if a != at), at, rank - 1)
-        x = x if at == rank - 2 else b.add(Transpose(permutation=order), x)
-        if total > LONGEST:
-            x = x if used == given else b.add(Pad(pads=(*[0] * (2 * rank - 2), given - used, 0)), x)
-            x = mirrored(b, x, total) if half else x
-        front = [0] * (rank - 2)
-        rows = b.add(Reshape(dims=(*front, -1)), x)  # with -1, zeros copy extents of empty tensors, too
-        if total <= LONGEST and (half or used < total):
-            made = transformed(b, rows, matrix(used, kind, total, length, self.inverse, half))
-        else:
-            made = spectrum(b, rows, kind, total, length, self.inverse)
-        made = b.add(Reshape(dims=(*front, length, -1)), made)
-        if total > LONGEST and half:
-            made = b.add(Slice(axes=(rank - 1,), starts=(0,), ends=(1,)), made)
-        back = tuple(int(p) for p in np.argsort(order))
-        return made if at == rank - 2 else b.add(Transpose(permutation=back), made)
+        return products(b, self, x, LONGEST, LARGEST)
 
 
-def few_terms(total: int) -> bool:
+def products(b: Builder, op: Dft, x: Operand, longest: int, largest: int) -> Operand | None:
+    """Returns a transform by products with constant matrices; None for unknown extents, or a length without small factors.
+
+    longest: length up to which one product takes no more time than a fast transform on the host; largest: elements of a matrix
+    from which two products with smaller ones take less.
+    """
+    at, rank, dims = op.along(x.shape.rank, op.axis), x.shape.rank, x.shape.dims
+    n, length, kind = dims[at], op.infer(x.shape).dims[at], dims[-1]
+    if not isinstance(n, int) or not isinstance(length, int) or not isinstance(kind, int):
+        return None
+    total = length if op.inverse or not op.onesided else int(op.dft_length) or n
+    half = op.inverse and op.onesided
+    if total < SHORTEST or not few_terms(total, longest) or not n or rank < 3:
+        return None
+    given = total // 2 + 1 if half else total
+    used = min(n, given)
+    if used < n:
+        x = b.add(Slice(axes=(at,), starts=(0,), ends=(used,)), x)
+    order = (*(a for a in range(rank - 1) if a != at), at, rank - 1)
+    x = x if at == rank - 2 else b.add(Transpose(permutation=order), x)
+    if total > longest:
+        x = x if used == given else b.add(Pad(pads=(*[0] * (2 * rank - 2), given - used, 0)), x)
+        x = mirrored(b, x, total) if half else x
+    front = [0] * (rank - 2)
+    rows = b.add(Reshape(dims=(*front, -1)), x)  # with -1, zeros copy extents of empty tensors, too
+    if total <= longest and (half or used < total):
+        made = transformed(b, rows, matrix(used, kind, total, length, op.inverse, half))
+    else:
+        made = spectrum(b, rows, kind, total, length, op.inverse, largest)
+    made = b.add(Reshape(dims=(*front, length, -1)), made)
+    if total > longest and half:
+        made = b.add(Slice(axes=(rank - 1,), starts=(0,), ends=(1,)), made)
+    back = tuple(int(p) for p in np.argsort(order))
+    return made if at == rank - 2 else b.add(Transpose(permutation=back), made)
+
+
+def few_terms(total: int, longest: int = LONGEST) -> bool:
     """Tells whether products with constant matrices take no more time than a fast transform of length `total` on the host."""
-    return total <= LONGEST or any(total % d == 0 and d + total // d <= FACTORS for d in range(2, FACTORS))
+    return total <= longest or any(total % d == 0 and d + total // d <= FACTORS for d in range(2, FACTORS))
 
 
 def mirrored(b: Builder, x: Operand, total: int) -> Operand:
@@ -213,13 +222,13 @@ def transformed(b: Builder, rows: Operand, by: Array) -> Operand:
     return made if wide is dtype else b.add(Convert(target_type=dtype), made)
 
 
-def spectrum(b: Builder, rows: Operand, kind: int, total: int, length: int, inverse: bool) -> Operand:
+def spectrum(b: Builder, rows: Operand, kind: int, total: int, length: int, inverse: bool, largest: int) -> Operand:
     """Returns the first `length` numbers of the transforms of rows [.., total kind], as [.., length 2]: by one product or two.
 
     kind: 1 for real rows, 2 for complex ones.
     """
     divisors = [d for d in range(2, total) if total % d == 0]
-    if not divisors or total * kind * length * 2 < LARGEST:
+    if not divisors or total * kind * length * 2 < largest:
         return transformed(b, rows, matrix(total, kind, total, length, inverse, False))
     dtype = rows.shape.dtype
     first = min(divisors, key=lambda d: d * kind + 2 * (total // d))
@@ -345,7 +354,7 @@ class Stft(Operation):
             )
             frames = b.add(Mul(), frames, b.add(Multibroadcast(out_lens=frames.shape.dims), wide))
         bins = length // 2 + 1 if self.onesided else length
-        made = spectrum(b, frames, 1, length, bins, False)
+        made = spectrum(b, frames, 1, length, bins, False, LARGEST)
         return b.add(Reshape(dims=(0, 0, bins, -1)), made)
 
 

@@ -28,6 +28,7 @@ from .attention_rules import HEADS, LARGE_HEADS, SCORES, WIDE_SUMS
 from .column_rules import COLUMNS
 from .context import GpuContext
 from .emitter import GpuEmitter
+from .fourier_rules import TRANSFORMS
 from .join_caches import JoinCaches
 from .join_concats import JoinConcats
 from .join_images import JoinImages
@@ -88,6 +89,7 @@ class GpuTarget(Target):
         return (
             Rewrite(allowed(SIGNED)),
             MergeCommon(),
+            Rewrite(allowed(TRANSFORMS)),
             Rewrite(GROUP_NORMS),
             ExpandComposites(NORMS | QUANTIZERS),
             Rewrite(allowed(LARGE_HEADS)),
