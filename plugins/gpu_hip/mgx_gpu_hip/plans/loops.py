@@ -24,7 +24,7 @@ from ..codegen.source import DeviceTraits, KernelSource, Tensor, entry_word
 from ..emitter import GpuEmitter
 from .offer import emit_generated, generated, offer
 
-__all__ = ["DECOMPOSED", "PLANS"]
+__all__ = ["DECOMPOSED", "PLANS", "in_one_order"]
 
 PLANS = Kernels("gpu")
 DECOMPOSED = Kernels("gpu")  # for ops without another plan
@@ -82,29 +82,43 @@ def emit_reduction(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
     A loop nest follows one order.  Reads across the other took 54 us where the copy and the kernel take 12 (32 images of 288
     channels of 4 x 64 in float16, H200).
     """
-    return emit_generated(e, write_reduction, op, modules, _in_one_order(e, args))
+    return emit_generated(e, write_reduction, op, modules, in_one_order(e, args))
 
 
-def _in_one_order(e: GpuEmitter, args: Sequence[Any]) -> Sequence[Any]:
+def in_one_order(e: GpuEmitter, args: Sequence[Any]) -> Sequence[Any]:
+    """Returns operands of which all that have the extents of the largest, but for those of 1, are in one memory order."""
     if not args or not all(isinstance(a, Value) and all(type(n) is int for n in a.lens) for a in args):
         return args  # comparisons restrict symbols
-    lens = max((a.lens for a in args), key=prod)
-    whole = [a for a in args if a.lens == lens]
-    first = next((a for a in whole if not e.is_constant(a)), whole[0])
+    dims = _axes(max((a for a in args), key=lambda a: prod(a.lens)))[0]
+    whole = [a for a in args if _axes(a)[0] == dims]
+    given = [a for a in whole if not e.is_constant(a)] or whole
+    first = given[0]
+    # results have the order of the first operand if all extents are equal; otherwise they are row-major
+    if any(a.lens != first.lens for a in whole):
+        first = next((a for a in given if a.shape.standard()), first)
     inner = _innermost(first)
-    if inner is None or prod(lens) < MIN_REORDERED:
+    if inner is None or prod(dims) < MIN_REORDERED:
         return args
-    strides = packed_strides(lens, memory_order(first.strides, lens))
-    others = [a.lens == lens and _innermost(a) not in (None, inner) for a in args]
-    return [e.packed(a, strides) if other else a for a, other in zip(args, others, strict=True)]
+    strides = packed_strides(dims, memory_order(_axes(first)[1], dims))
+    made = []
+    for a in args:
+        if _axes(a)[0] == dims and _innermost(a) not in (None, inner):
+            left = iter(strides)
+            a = e.packed(a, [1 if n == 1 else next(left) for n in a.lens])
+        made.append(a)
+    return made
+
+
+def _axes(x: Value) -> tuple[list[int], list[int]]:
+    """Returns the extents other than 1, and their strides."""
+    long = [(n, s) for n, s in zip(x.lens, x.strides, strict=True) if n != 1]
+    return [n for n, _ in long], [s for _, s in long]
 
 
 def _innermost(x: Value) -> int | None:
-    """Returns the axis of unit stride; None if it is ambiguous, or an axis is broadcast."""
-    if any(s == 0 and n != 1 for n, s in zip(x.lens, x.strides, strict=True)):
-        return None
-    found = [a for a, (n, s) in enumerate(zip(x.lens, x.strides, strict=True)) if s == 1 and n != 1]
-    return found[0] if len(found) == 1 else None
+    """Returns the place among the axes longer than 1 of that of unit stride; None if it is ambiguous, or an axis is broadcast."""
+    _, strides = _axes(x)
+    return strides.index(1) if 0 not in strides and strides.count(1) == 1 else None
 
 
 generated(PLANS, write_pointwise, PointwiseGroup)
