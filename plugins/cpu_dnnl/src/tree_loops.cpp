@@ -1,7 +1,8 @@
 // Decision tree ensembles (TreeEnsembleRegressor, TreeEnsembleClassifier): every row is evaluated by every tree, and the leaf
-// weights are accumulated per target.
+// weights are aggregated per target.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "box.h"
 #include "loops.h"
@@ -23,7 +24,9 @@ struct Node {
 };
 
 enum Outcome : int { less = 1, equal = 2, greater = 4, missing = 8 };
-enum Transform : int64_t { none, softmax, logistic, softmax_zero };
+enum Aggregate : int64_t { total, mean, minimum, maximum };
+enum Transform : int64_t { none, softmax, logistic, softmax_zero, probit };
+constexpr double no_vote = std::numeric_limits<double>::quiet_NaN(); // a score's minimum or maximum before the first vote
 
 template <typename T>
 struct Ensemble {
@@ -31,7 +34,7 @@ struct Ensemble {
     const int32_t *roots, *starts, *targets; // leaf l has the weights [starts[l], starts[l + 1])
     const double *weights, *base;
     int64_t trees, outputs;
-    bool average;
+    int64_t aggregate;
     int64_t rule; // rule of all nodes, ignoring `missing`; 0 if they differ
     bool tracks; // true if some node sends NaN to `yes`
 
@@ -65,25 +68,30 @@ struct Ensemble {
     }
 
     void vote(int32_t leaf, double *scores) const {
-        for (int32_t v = starts[-1 - leaf]; v < starts[-leaf]; ++v)
-            scores[targets[v]] += weights[v];
+        for (int32_t v = starts[-1 - leaf]; v < starts[-leaf]; ++v) {
+            double &score = scores[targets[v]];
+            if (aggregate == minimum) score = std::fmin(score, weights[v]); // ignores NaN
+            else if (aggregate == maximum) score = std::fmax(score, weights[v]);
+            else score += weights[v];
+        }
     }
 
-    // Computes the scores [count, outputs] of `count` rows.  Each is summed in the order of the trees.
-    void sum(const T *x, int64_t features, int64_t count, double *scores) const {
+    // Computes the scores [count, outputs] of `count` rows.  Each is aggregated in the order of the trees.
+    void gather_votes(const T *x, int64_t features, int64_t count, double *scores) const {
         const bool own = tracks && std::any_of(x, x + count * features, [](T value) { return value != value; });
         switch (own ? 0 : rule) {
-        case less: return sum_by<less>(x, features, count, scores);
-        case less | equal: return sum_by<less | equal>(x, features, count, scores);
-        case greater: return sum_by<greater>(x, features, count, scores);
-        case greater | equal: return sum_by<greater | equal>(x, features, count, scores);
-        default: return sum_by<0>(x, features, count, scores);
+        case less: return gather_by<less>(x, features, count, scores);
+        case less | equal: return gather_by<less | equal>(x, features, count, scores);
+        case greater: return gather_by<greater>(x, features, count, scores);
+        case greater | equal: return gather_by<greater | equal>(x, features, count, scores);
+        default: return gather_by<0>(x, features, count, scores);
         }
     }
 
     template <int common>
-    void sum_by(const T *x, int64_t features, int64_t count, double *scores) const {
-        std::fill_n(scores, count * outputs, 0.0);
+    void gather_by(const T *x, int64_t features, int64_t count, double *scores) const {
+        const bool extreme = aggregate == minimum || aggregate == maximum;
+        std::fill_n(scores, count * outputs, extreme ? no_vote : 0.0);
         const int64_t whole = count / interleaved * interleaved;
         const T *from[interleaved];
         int32_t at[interleaved];
@@ -109,7 +117,8 @@ struct Ensemble {
             }
         }
         for (int64_t n = 0; n < count * outputs; ++n) {
-            if (average) scores[n] /= static_cast<double>(std::max<int64_t>(trees, 1));
+            if (extreme && std::isnan(scores[n])) scores[n] = 0;
+            if (aggregate == mean) scores[n] /= static_cast<double>(std::max<int64_t>(trees, 1));
             scores[n] += base[n % outputs];
         }
     }
@@ -120,8 +129,23 @@ double sigmoid(double s) {
     return (s >= 0 ? 1 : small) / (1 + small);
 }
 
+// Returns the quantile of the standard normal distribution: x with P(X <= x) = p.  Two steps of Halley's method on a guess with an
+// error of 3e-3 are exact to double precision, since each triples the number of digits.
+double normal_quantile(double p) {
+    if (!(p > 0 && p < 1)) return p == 0 ? -INFINITY : p == 1 ? INFINITY : std::numeric_limits<double>::quiet_NaN();
+    const double tail = std::min(p, 1 - p), t = std::sqrt(-2 * std::log(tail));
+    double x = t - (2.30753 + 0.27061 * t) / (1 + t * (0.99229 + t * 0.04481)); // Abramowitz and Stegun 26.2.22
+    for (int step = 0; step < 2; ++step) {
+        const double excess = 0.5 * std::erfc(x * std::sqrt(0.5)) - tail; // of the probability above x
+        const double newton = -excess * std::sqrt(2 * M_PI) * std::exp(0.5 * x * x);
+        x -= newton / (1 + 0.5 * x * newton);
+    }
+    return p < 0.5 ? -x : x;
+}
+
 void transform(double *scores, int64_t count, int64_t how) {
     if (how == logistic) std::transform(scores, scores + count, scores, sigmoid);
+    if (how == probit) std::transform(scores, scores + count, scores, normal_quantile);
     if (how != softmax && how != softmax_zero) return;
     const double most = *std::max_element(scores, scores + count);
     double total = 0;
@@ -134,7 +158,7 @@ void transform(double *scores, int64_t count, int64_t how) {
 }
 
 // Buffers: x [n, features], nodes, roots, first weight of each leaf, targets and values of the weights, base value of each
-// output, scores out; classifiers also have labels and labels out.  Arguments: features, trees, outputs, 1 to average, the common
+// output, scores out; classifiers also have labels and labels out.  Arguments: features, trees, outputs, Aggregate, the common
 // rule (0: none), 1 if a node sends NaN to `yes`, transform, 1 if there are labels, and -1, except for binary classifiers with
 // the weights of one class only: 1 if scores are probabilities, 0 if not.  Scratch memory: scores of `block_rows` rows.  Work
 // items: rows.  T: type of features and splits; S: type of scores.
@@ -151,7 +175,7 @@ void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int
     ensemble.base = static_cast<const double *>(buffers[6]);
     ensemble.trees = reader.next();
     const int64_t outputs = ensemble.outputs = reader.next();
-    ensemble.average = reader.next();
+    ensemble.aggregate = reader.next();
     ensemble.rule = reader.next();
     ensemble.tracks = reader.next();
     const int64_t how = reader.next(), labelled = reader.next(), probabilities = reader.next();
@@ -162,14 +186,15 @@ void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int
     auto *sums = static_cast<double *>(scratch);
     for (int64_t first = begin; first < end; first += block_rows) {
         const int64_t count = std::min(block_rows, end - first);
-        ensemble.sum(x + first * features, features, count, sums);
+        ensemble.gather_votes(x + first * features, features, count, sums);
         for (int64_t r = 0; r < count; ++r) {
             double *scores = sums + r * outputs;
             if (probabilities >= 0) { // binary classifier with the weights of one class
                 const double s = scores[0];
                 winners[first + r] = labels[s > (probabilities ? 0.5 : 0.0)];
-                scores[0] = how == logistic ? sigmoid(-s) : probabilities ? 1 - s : -s;
+                scores[0] = how == logistic ? sigmoid(-s) : probabilities || how == probit ? 1 - s : -s;
                 scores[1] = how == logistic ? sigmoid(s) : s;
+                if (how == probit) transform(scores, 2, probit);
             } else {
                 if (labelled) // compares the scores after rounding to S: on ties the first label wins
                     winners[first + r] = labels[std::max_element(scores, scores + outputs, [](double a, double b) {

@@ -49,9 +49,48 @@ def features(rows: int, dtype: Any = np.float32) -> Any:
 @pytest.mark.parametrize("rows", [1, 7, 8, 75])
 @pytest.mark.parametrize("trees", [1, 8, 13])
 def test_scores(agrees: Check, rows: int, trees: int) -> None:
-    for aggregate in ("SUM", "AVERAGE"):
-        op = mgx.op("tree_ensemble", aggregate_function=aggregate, **forest(trees, 3), base_values=(0.5, -1.0, 2.0))
+    for aggregate in ("SUM", "AVERAGE", "MIN", "MAX"):
+        given = forest(trees, 3)
+        given["vote_weights"] = [w - 0.5 for w in given["vote_weights"]]
+        op = mgx.op("tree_ensemble", aggregate_function=aggregate, **given, base_values=(0.5, -1.0, 2.0))
         agrees(op, features(rows), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("aggregate", ["MIN", "MAX"])
+def test_extremes_of_no_votes_are_zero(agrees: Check, aggregate: str) -> None:
+    given = forest(2, 3)
+    given["vote_targetids"] = [0] * len(given["vote_targetids"])
+    agrees(mgx.op("tree_ensemble", aggregate_function=aggregate, **given), features(9), tolerance=1e-6)
+
+
+def test_features_that_are_looked_up_in_sets(agrees: Check) -> None:
+    """Nodes with none, one and several members, among others; 0.1 + 1e-12 is no float32 number."""
+    for dtype in (np.float32, np.float64):
+        given = forest(9, 2, modes=7)
+        for at, mode in enumerate((6, 6, 0, 6)):
+            given["nodes_modes"][at] = mode
+        sets = [rng.choice([0.0, -1.0, 1.0, 0.1 + 1e-12, np.inf, float(np.float32(0.1))], n % 5, replace=False).tolist()
+                for n in range(given["nodes_modes"].count(6))]  # fmt: skip
+        given |= {"members": [m for s in sets for m in s], "member_counts": [len(s) for s in sets]}
+        for rows in (1, 75):
+            agrees(mgx.op("tree_ensemble", **given), features(rows, dtype), tolerance=1e-6)
+    given["nodes_modes"] = [6] * len(given["nodes_modes"])
+    given |= {"members": [0.0] * len(given["nodes_modes"]), "member_counts": [1] * len(given["nodes_modes"])}
+    agrees(mgx.op("tree_ensemble", **given), features(75), tolerance=1e-6)
+
+
+def test_quantiles_of_scores(agrees: Check) -> None:
+    """Scores at, outside and close to the ends of the range of probabilities; both classes of a binary classifier."""
+    scores = [0.0, 1.0, -0.1, 1.1, 0.5, 0.3, 1e-300, 1e-17, 1 - 1e-15, 0.02425, 0.97575, 1e-5]
+    votes = {"tree_roots": (-1,), "vote_leafids": [0] * len(scores), "vote_targetids": list(range(len(scores)))}
+    given = {**votes, "vote_weights": scores, "n_targets": len(scores), "post_transform": "PROBIT"}
+    agrees(mgx.op("tree_ensemble", dtype=dt.float64, **given), features(3, np.float64), tolerance=1e-14)
+    given = forest(5, 3)
+    for sign in (1, -1):  # all votes for the first of two classes; the score is a probability or not
+        votes = {"vote_targetids": [0] * len(given["vote_leafids"]), "n_targets": 2}
+        votes["vote_weights"] = [(w - 0.3 * (sign < 0)) / 20 for w in given["vote_weights"]]
+        two = {**given, **votes, "labels_ints": (7, -1), "post_transform": "PROBIT"}
+        agrees(mgx.op("tree_ensemble_classifier", **two), features(21), tolerance=1e-6)
 
 
 @pytest.mark.parametrize("mode", range(6))
@@ -107,11 +146,8 @@ def test_trees_without_nodes(agrees: Check) -> None:
 
 def test_ops_that_stay_on_the_host() -> None:
     given = forest(2, 2)
-    sets = {**given, "nodes_modes": [6] + [0] * 29, "members": (1.0,), "member_counts": (1,)}
     for op in (
-        mgx.op("tree_ensemble", aggregate_function="MAX", **given),
-        mgx.op("tree_ensemble", post_transform="PROBIT", **given),
-        mgx.op("tree_ensemble", **sets),
+        mgx.op("tree_ensemble", **{**given, "vote_weights": [np.inf] * len(given["vote_weights"])}),
         mgx.op("tree_ensemble_classifier", labels_strings=("a", "b"), **given),
     ):
         program, x = mgx.Program(), features(12)

@@ -24,7 +24,8 @@ from .offer import offer, only
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
-TRANSFORMS: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO")
+AGGREGATES: Final = ("SUM", "AVERAGE", "MIN", "MAX")
+TRANSFORMS: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 BLOCK_ROWS: Final = 64  # rows whose sums are kept in scratch memory
 MAX_OUTPUTS: Final = 1 << 14
 MAX_FEATURES: Final = 1 << 27
@@ -32,7 +33,7 @@ MIN_TRAVERSALS: Final = 4096  # minimum tree traversals (rows times trees) per t
 LESS, EQUAL, GREATER, MISSING = 1, 2, 4, 8  # outcomes of a comparison, as a bit set
 # accepted outcomes by mode
 RULES: Final = np.array([LESS | EQUAL, LESS, GREATER | EQUAL, GREATER, EQUAL, EQUAL], np.int32)
-LEQ, LT, GTE, GT, EQ, NEQ = range(6)
+LEQ, LT, GTE, GT, EQ, NEQ, MEMBER = range(len(MODES))
 
 
 def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
@@ -43,12 +44,6 @@ def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No |
         return No("string labels are not supported")
     if op.dtype not in (dt.float32, inputs[0].dtype):
         return No(f"scores of type {op.dtype} for features of type {inputs[0].dtype} are not supported")
-    if op.aggregate_function not in ("SUM", "AVERAGE"):
-        return No(f"aggregate_function {op.aggregate_function} is not supported")
-    if op.post_transform not in TRANSFORMS:
-        return No(f"post_transform {op.post_transform} is not supported")
-    if MODES.index("BRANCH_MEMBER") in op.nodes_modes:
-        return No("nodes of mode BRANCH_MEMBER are not supported")
     if not np.isfinite([*op.vote_weights, *op.base_values]).all():
         return No("the weights are not finite")
     if op.n_targets > MAX_OUTPUTS:
@@ -71,7 +66,7 @@ def _emit(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | None
     probabilities: for binary classifiers whose votes are all for one class, 1 if scores are probabilities, else 0; otherwise -1.
     """
     assert x is not None
-    forest = forest_of(op)
+    forest = _without_sets(forest_of(op))
     rows, features = (1, x.lens[0]) if len(x.lens) == 1 else x.lens
     needed = 1 + int(forest.feature.max(initial=-1))
     if not needed <= features < MAX_FEATURES:
@@ -85,12 +80,11 @@ def _emit(e: CpuEmitter, op: TreeEnsemble, x: Value | None, labels: Value | None
         base[: len(op.base_values)] = op.base_values
         given = [e.row_major(x), *tables, e.literal(base)]
         given += [out] if labels is None or best is None else [out, labels, best]
-        average = int(op.aggregate_function == "AVERAGE")
         numbers = [
             features,
             len(forest.roots),
             op.n_targets,
-            average,
+            AGGREGATES.index(op.aggregate_function),
             _shared_rule(forest.mode),
             int(forest.missing.any()),
         ]
@@ -106,6 +100,27 @@ def _shared_rule(mode: Array) -> int:
     """Returns the comparison shared by all nodes, if it is an ordering; else 0."""
     shared = len(mode) and mode[0] not in (EQ, NEQ) and (mode == mode[0]).all()
     return int(RULES[mode[0]]) if shared else 0
+
+
+def _without_sets(forest: Forest) -> Forest:
+    """Replaces each node that looks a feature up in a set by a chain of nodes, each of which compares it with one member."""
+    if MEMBER not in forest.mode:
+        return forest
+    columns: dict[str, list[Any]] = {
+        name: getattr(forest, name).tolist() for name in ("feature", "mode", "split", "true", "false", "missing")
+    }
+    for node in np.flatnonzero(forest.mode == MEMBER):
+        members = forest.members[forest.member_start[node] : forest.member_start[node + 1]].tolist()
+        at = int(node)
+        columns["mode"][at], columns["split"][at] = EQ, members[0] if members else np.nan  # nothing equals NaN
+        for member in members[1:]:
+            following = len(columns["mode"])
+            for values in columns.values():
+                values.append(values[at])
+            columns["split"][following], columns["false"][at] = member, following
+            at = following
+    arrays = {name: np.array(values, getattr(forest, name).dtype) for name, values in columns.items()}
+    return forest._replace(**arrays)
 
 
 def _tables(forest: Forest, dtype: DType) -> list[Array]:
