@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -164,3 +165,14 @@ def test_rotary(interleaved: bool, turned: int, positions: Any, dtype: Any, tole
 def test_masks_shorter_than_the_keys_use_the_decomposition() -> None:
     operands = [floats(B, H, S, D), floats(B, H, T, D), floats(B, H, T, E), MASK[..., :30]]
     assert "norm-loop softmax" in steps(mgx.op("attention"), operands, 2e-6)
+
+
+@pytest.mark.parametrize("positions", [[[0, -1, 2], [3, 4, 5]], [[0, 1, 2], [3, 4, 9]], [-1], [7]], ids=str)
+def test_positions_outside_of_caches_are_refused(fails: Callable[..., None], positions: Any) -> None:
+    """Negative ones do not count from the end, as in the definition."""
+    x, cache = floats(2, 4, 3, 8), floats(9, 4)
+    good, bad = np.zeros(np.shape(positions), np.int64), np.array(positions, np.int64)
+    op = mgx.op("rotary_embedding")
+    with pytest.raises(mgx.ShapeError, match=r"positions must lie in 0\.\.8"):
+        op.evaluate([x, cache, cache, bad])
+    fails(r"positions in a cache of 9: index (-1|9) is out of bounds", op, (x, cache, cache, bad), (x, cache, cache, good))

@@ -20,7 +20,7 @@ from ..emitter import CpuEmitter
 from .native_loops import GRAIN_BYTES, allocate_zeros, as_indices, merge_axes, native_loop
 from .offer import NUMBERS, offer, only
 
-__all__ = ["PLANS", "Places", "scatter", "gather"]
+__all__ = ["NOT_NEGATIVE", "PLANS", "Places", "scatter", "gather"]
 
 PLANS = Kernels("cpu")
 NARROW: Final = (dt.float16, dt.bfloat16)

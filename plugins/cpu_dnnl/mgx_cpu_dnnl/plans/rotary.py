@@ -11,7 +11,6 @@ from mgx_core import Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import or_refused
 from mgx_core.ops.convert import Convert
-from mgx_core.ops.index import Gather
 from mgx_core.ops.pointwise import Add, Mul, Sub
 from mgx_core.ops.rotary import RotaryEmbedding
 from mgx_core.targets.kernel_emission import Results
@@ -19,7 +18,7 @@ from mgx_core.targets.values import Value
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
-from .moves import emit_gather
+from .indexing import NOT_NEGATIVE, Places, gather
 from .native_loops import broadcast, emit_op
 from .offer import offer
 
@@ -93,10 +92,15 @@ def _consecutive(e: CpuEmitter, first: Value, count: int) -> Value:
 
 
 def _gather_angles(e: CpuEmitter, table: Value, positions: Value) -> Value:
-    """Gathers rows of a table [m, n] at positions [b, s]; returns [b, s, n]."""
-    found = emit_gather(e, Gather(axis=0), (), [table, positions])
-    assert isinstance(found, Value)
-    return found
+    """Gathers rows of a table [m, n] at positions [b, s], which must not be negative; returns [b, s, n]."""
+    out = e.allocate(table.shape.dtype, [*positions.lens, table.lens[1]])
+    if out.shape.elements():
+        places = Places(
+            positions, positions.lens, ([0, 0], positions.strides), [(table.lens[0], table.strides[0])], outside=NOT_NEGATIVE
+        )
+        row = (table.lens[1:], table.strides[1:], out.strides[2:])
+        gather(e, f"positions in a cache of {table.lens[0]}", table, places, out, out.strides[:2], row)
+    return out
 
 
 def _broadcast_strides(c: Value, batch: int) -> list[int]:
