@@ -10,19 +10,24 @@ import numpy as np
 from ..errors import MgxError, No, Refused
 from ..ir.instruction import Instruction
 from ..ir.module import Module
+from ..ir.ordering import reads
 from ..ir.symbols import learn_symbols
 from ..ops.broadcast import Multibroadcast
+from ..ops.compare import Less, Not
+from ..ops.concat import Concat
 from ..ops.control import GetTupleElem, If, Loop, Scan, never_ends
 from ..ops.convert import Convert
 from ..ops.elementwise import Pointwise
-from ..ops.fill import DynamicRange
+from ..ops.fill import DimensionsOf, DynamicRange
 from ..ops.index import Gather
 from ..ops.movement import Transpose
 from ..ops.operation import Operation
-from ..ops.pointwise import Add, Div, Mod, Where
+from ..ops.pointwise import Add, Div, Max, Mod, Sub, Where
 from ..ops.ragged import REDUCTIONS, ReduceSlices
 from ..ops.reduce import Reduce
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
+from ..ops.scan import PrefixScanSum
+from ..ops.scatter import ScatterNone
 from ..ops.sequence import SequenceEmpty, SequenceInsert, SplitToSequence
 from ..ops.slice import Slice
 from ..records import dataclass
@@ -31,7 +36,8 @@ from ..rules.known_extents import extents
 from ..types import dtype as dt
 from ..types.dim import Dim, Sym, bounds, compare, maximum, substitute
 from ..types.shape import SequenceShape, Shape
-from .iterations import MOST, counted
+from .iterations import MOST, counted, step
+from .listing_loops import Listing, listing
 
 __all__ = ["vectorized"]
 
@@ -75,6 +81,7 @@ def vectorized(module: Module, loop: Instruction) -> list[Instruction] | No:
 
     Such loops are EmbeddingBags with offsets as torch's exporters write them.  Slices are kept as the sliced tensor with
     bounds: gathers and pointwise work are done on the whole tensor, and a reduction of the sliced axis reduces all slices.
+    A list of the positions at which a condition holds is a slice of all such positions.
     """
     there = set(module)
     try:
@@ -97,6 +104,7 @@ class _Iterations:
         self.symbols: dict[str, Sym] = {}  # of lengths, by name
         self.vectors: dict[Instruction, Instruction] = {}  # bounds and conditions as vectors over the iterations
         self.appended: set[Instruction] = set()  # the lists after an iteration
+        self.positions: dict[Instruction, Dim] = {}  # vectors of positions along an axis, by its extent
         self.inside_branch = False
         self.length: Dim = 0
 
@@ -118,20 +126,39 @@ class _Iterations:
 
     def _begin_scan(self) -> list[Instruction]:
         """Sets the parameters of a scan's body; returns the last states."""
-        op = self.loop.op
+        op, parameters, inputs = self.loop.op, list(self.body.parameters.values()), self.loop.inputs
         assert isinstance(op, Scan)
         if any(op.input_axes) or any(op.input_directions):
             raise Refused("it does not run along the first axis")
-        for n, (p, x) in enumerate(zip(self.body.parameters.values(), self.loop.inputs, strict=True)):
-            if n < op.states:
-                if self.body.outputs[n] is not p:
-                    raise Refused("an iteration changes the states")
-                self.values[p] = x
-                continue
+        for p, x in zip(parameters[op.states :], inputs[op.states :], strict=True):
             counts = isinstance(x.op, DynamicRange) and whole(x.inputs[0]) == 0 and whole(x.inputs[2]) == 1
             self.values[p] = Rows(x, 0 if counts else None)
             self.length = x.shape.dims[0]
-        return list(self.loop.inputs[: op.states])
+        last: list[Instruction] = []
+        for state, p, after in zip(inputs, parameters[: op.states], self.body.outputs, strict=False):
+            self.values[p], final = (state, state) if after is p else self._counter(state, p, after, self._count(op))
+            last.append(final)
+        return last
+
+    def _count(self, op: Scan) -> Instruction:
+        """Returns the number of iterations of a scan."""
+        return self._number(self.length) if isinstance(self.length, int) else self._extent(self.loop.inputs[op.states])
+
+    def _extent(self, x: Instruction) -> Instruction:
+        """Returns the first extent of a tensor as a number."""
+        return self._add(Squeeze(axes=(0,)), self._add(DimensionsOf(start=0, end=1), x))
+
+    def _counter(
+        self, state: Instruction, p: Instruction, after: Instruction, trips: Instruction
+    ) -> tuple[Rows, Instruction]:
+        """Returns the values of a state that counts iterations, and the last one."""
+        start = whole(state) if isinstance(state.result, Shape) else None
+        if start is None or step(p, after) != 1 or p.shape.rank or p.shape.dtype is not dt.int64:
+            raise Refused("an iteration changes the states")
+        first, count = self._number(start), self._counted(trips)
+        return Rows(self._add(Add(), count, self._spread(first)) if start else count, start), self._add(
+            Add(), first, trips
+        )
 
     def _begin_loop(self) -> list[Instruction]:
         """Sets the parameters of a loop's body; returns the last states, and the first ones of lists."""
@@ -147,7 +174,7 @@ class _Iterations:
             raise Refused("there are more trips than its iteration limit")
         iteration, going, *inner = body.parameters.values()
         self.values[going] = self.module.add_literal(np.asarray(True), before=self.loop)
-        self.values[iteration] = count = Rows(self._counted(trips), 0)
+        self.values[iteration] = Rows(self._counted(trips), 0)
         last: list[Instruction] = []
         for state, p, after in zip(states, inner, body.outputs[1:], strict=False):
             last.append(state)
@@ -159,13 +186,10 @@ class _Iterations:
                 if not isinstance(state.op, SequenceEmpty) or not alone or len(after.inputs) > 2:
                     raise Refused("a list is used in an iteration")
                 self.appended.add(after)
+            elif bounds(number[0])[0] < 0:
+                raise Refused("an iteration changes the states")
             else:
-                start, step = whole(state), _step(p, after)
-                if start is None or step != 1 or p.shape.rank or bounds(number[0])[0] < 0:
-                    raise Refused("an iteration changes the states")
-                first = self._number(start)
-                self.values[p] = Rows(self._add(Add(), count.made, self._spread(first)) if start else count.made, start)
-                last[-1] = self._add(Add(), first, trips)
+                self.values[p], last[-1] = self._counter(state, p, after, trips)
         return last
 
     def _counted(self, trips: Instruction) -> Instruction:
@@ -177,12 +201,16 @@ class _Iterations:
     def _number(self, n: int) -> Instruction:
         return self.module.add_literal(np.asarray(n, np.int64), before=self.loop)
 
+    def _one(self, n: int) -> Instruction:
+        """Returns a vector of one number."""
+        return self.module.add_literal(np.asarray([n], np.int64), before=self.loop)
+
     def _add(self, op: Operation, *inputs: Instruction, like: Instruction | None = None) -> Instruction:
         return self.module.add(op, *inputs, before=self.loop, sources=(like or self.loop).sources)
 
-    def _compute(self, module: Module) -> None:
-        """Computes the values of a module for all iterations."""
-        for ins in module:
+    def _compute(self, instructions: Iterable[Instruction]) -> None:
+        """Computes values for all iterations."""
+        for ins in instructions:
             if ins.is_literal:
                 assert ins.literal is not None
                 self.values[ins] = self.module.add_literal(ins.literal, before=self.loop)
@@ -228,6 +256,9 @@ class _Iterations:
             return items[op.index]
         if isinstance(op, If):
             return self._chosen(ins)
+        listed = listing(ins) if isinstance(op, Loop) and not self.inside_branch else None
+        if listed is not None:
+            return self._listed(ins, listed)
         if ins.modules or op.random or op.effect:
             raise Refused(f"{op.name} in its body is not vectorized")
         inputs = [None if i.is_absent else self._value(i) for i in ins.inputs]
@@ -251,6 +282,62 @@ class _Iterations:
             raise Refused(f"{op.name} in a branch is not computed in all iterations")
         given = [self._value(i) for i in ins.inputs]
         return self._add(op.substitute(self.extents), *(i for i in given if isinstance(i, Instruction)), like=ins)
+
+    def _listed(self, loop: Instruction, found: Listing) -> tuple[Rows | Ragged, ...]:
+        """Returns the positions from start to end at which a condition holds, as slices of all positions at which it does."""
+        table = self._visited(found)
+        length = table.shape.dims[0]
+        extent = self._extent(table)
+        places = self._add(DynamicRange(length=length), self._number(0), extent, self._number(1))
+        fits = self._condition(loop, found, Rows(places, 0), length)
+        ranks = self._add(
+            Concat(axis=0), self._one(0), self._add(PrefixScanSum(), self._add(Convert(target_type=dt.int64), fits))
+        )
+        before = self._add(Slice(axes=(0,), starts=(0,), ends=(length,)), ranks)
+        rest = self._add(
+            Multibroadcast(out_lens=(length,)), extent
+        )  # where positions at which it does not hold are left
+        targets = self._add(Where(), fits, before, rest)
+        empty = self._add(Multibroadcast(out_lens=(length + 1,)), self._one(0))
+        moved = self._add(ScatterNone(axis=0), empty, targets, places)
+        kept = self._add(Slice(axes=(0,), starts=(0,), ends=(length,)), moved)
+        self.positions[kept] = length
+        starts, ends = (self._ranked(ranks, self._vector(self._value(b)), extent) for b in (found.start, found.end))
+        count = Rows(starts)  # of the position after the loop, which has no user
+        return (count, Ragged(kept, starts, ends)) if found.item else (Ragged(kept, starts, ends), count)
+
+    def _ranked(self, ranks: Instruction, bound: Instruction, extent: Instruction) -> Instruction:
+        """Returns how many listed positions lie before each bound.  Negative ones and those past the axis raise an error."""
+        zero, past = self._spread(self._number(0)), self._spread(self._add(Add(), extent, self._number(1)))
+        return self._add(Gather(axis=0), ranks, self._add(Where(), self._add(Less(), bound, zero), past, bound))
+
+    def _visited(self, found: Listing) -> Instruction:
+        """Returns a tensor from which a loop gathers at each of its positions, so that they are those along its first axis."""
+        gathers = (i for i in found.position.users if isinstance(i.op, Gather) and i.op.axis == 0)
+        table = next((self._value(i.inputs[0]) for i in gathers), None)
+        if not isinstance(table, Instruction):
+            raise Refused("the positions that a loop lists have no bound")
+        return table
+
+    def _condition(self, loop: Instruction, found: Listing, places: Rows, length: Dim) -> Instruction:
+        """Returns for each position along an axis whether a loop would list it."""
+        body, wanted = loop.modules[0], {found.condition}
+        for ins in reversed(list(body)):
+            if ins in wanted and ins is not found.position:
+                wanted.update(reads(ins))
+        inside = {i for i in body if i in wanted}
+        outside = {i: self._value(i) for i in wanted - inside}
+        if any(not isinstance(v, Instruction) for v in outside.values()) or any(
+            i.is_param for i in inside - {found.position}
+        ):
+            raise Refused("the positions that are listed depend on the iteration")
+        one = _Iterations(self.module, self.loop)
+        one.length, one.inside_branch = length, True  # at positions that no iteration visits, too
+        one.values = {**outside, found.position: places}
+        one.positions[places.made] = length
+        one._compute([i for i in body if i in inside])
+        holds = one._vector(one._value(found.condition))
+        return holds if found.holds else self._add(Not(), holds)
 
     def _chosen(self, ins: Instruction) -> tuple[Instruction | Rows | Ragged, ...]:
         """Returns the results of a branch: both modules' results, selected by its condition."""
@@ -381,6 +468,14 @@ class _Iterations:
         if len(inputs) > 1 or isinstance(x, Instruction):
             return None
         rank = ins.inputs[0].shape.rank
+        if isinstance(op, DimensionsOf) and isinstance(x, Ragged) and x.x in self.positions and rank == 1:
+            return Rows(
+                self._add(
+                    Unsqueeze(axes=(1,)),
+                    self._add(Max(), self._add(Sub(), x.ends, x.starts), self._spread(self._number(0))),
+                    like=ins,
+                )
+            )
         if isinstance(op, Reduce):
             return self._reduced(ins, op, x, op.reduced_axes(rank))
         if isinstance(x, Ragged):
@@ -397,7 +492,11 @@ class _Iterations:
 
     def _gathered(self, ins: Instruction, op: Gather, inputs: Sequence[Instruction | Rows | Ragged]) -> Value | None:
         table, places = inputs
-        if self.inside_branch or not isinstance(table, Instruction) or op.axis % table.shape.rank:
+        if not isinstance(table, Instruction) or op.axis % table.shape.rank:
+            return None
+        made = places.x if isinstance(places, Ragged) else self._rows(places)
+        inside = made in self.positions and self.positions[made] == table.shape.dims[0]
+        if self.inside_branch and not inside:
             return None
         if isinstance(places, Ragged):
             return places.like(self._add(op, table, places.x, like=ins))
@@ -427,10 +526,3 @@ class _Iterations:
         axis = Scan.axis_of(axes, n, made.shape.rank)
         order = [*range(1, axis + 1), 0, *range(axis + 1, made.shape.rank)]
         return self._add(Transpose(permutation=tuple(order)), made) if axis else made
-
-
-def _step(before: Instruction, after: Instruction) -> int | None:
-    """Returns the constant that an iteration adds to a state, None for other changes."""
-    others: Iterable[Instruction] = [i for i in after.inputs if i is not before]
-    steps = [whole(i) for i in others] if isinstance(after.op, Add) else []
-    return steps[0] if len(steps) == 1 else None

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mgx_core import Instruction, Module, Shape, dim, op
-from mgx_core.errors import No
+from mgx_core.errors import No, ShapeError
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.verify import verify
 from mgx_core.passes.inline_branches import put_results
@@ -202,3 +202,76 @@ def test_lists_that_an_iteration_reads() -> None:
     module = listing(measured=True)
     no = joined(module)
     assert no is not None and "a list is used in an iteration" in no.why
+
+
+def padded(order: int = 0, kept: int = 0, moving: bool = False) -> Body:
+    """Means of the rows of a table at the indices that are not padding, which a loop lists; zeros for a bag of padding.
+
+    order: of the loop's states, the position and the list; kept: which branch keeps the list as it is; moving: the padding
+    depends on the iteration.
+    """
+
+    def build(
+        body: Module, i: Instruction, x: Instruction, offsets: Instruction, weights: Instruction
+    ) -> Sequence[Instruction]:
+        start, end = (body.add(op("squeeze", axes=[0]), b) for b in bounds(body, i, offsets))
+        lists, empty = Module("lists"), body.add_literal(np.zeros(0, np.int64))
+        names = ["count", "going", *(["j", "list"] if not order else ["list", "j"])]
+        kinds = {"count": ("int64", []), "going": ("bool", []), "j": ("int64", []), "list": ("int64", [dim.fresh("n")])}
+        given = {n: lists.add_parameter(n, Shape(*kinds[n])) for n in names}
+        j, before = given["j"], given["list"]
+        padding = i if moving else number(lists, 5)
+        is_padding = lists.add(op("less"), lists.add(op("gather"), x, j), padding)
+        condition = is_padding if kept == 0 else lists.add(op("not"), is_padding)
+        grown, same = Module("grown"), Module("same")
+        grown.add_return([grown.add(op("concat", axis=0), before, grown.add(op("unsqueeze", axes=[0]), j))])
+        same.add_return([before])
+        branch = lists.add(op("if"), condition, modules=[same, grown] if kept == 0 else [grown, same])
+        after = [lists.add(op("add"), j, number(lists, 1)), lists.add(op("get_tuple_elem", index=0), branch)]
+        going = lists.add(op("less"), after[0], end)
+        lists.add_return([going, *(after if not order else reversed(after))])
+        states = [start, empty] if not order else [empty, start]
+        listed = body.add(op("loop"), body.add_absent(), body.add(op("less"), start, end), *states, modules=[lists])
+        places = body.add(op("get_tuple_elem", index=1 - order), listed)
+        count = body.add(op("reshape", dims=[]), body.add(op("dimensions_of"), places))
+        then, other = Module("then"), Module("other")
+        then.add_return([then.add_literal(np.zeros((1, 4), np.float32))])
+        rows = body.add(op("gather"), body.add_literal(TABLE), x)
+        other.add_return([other.add(op("reduce_mean", axes=[0]), other.add(op("gather"), rows, places))])
+        none = body.add(op("equal"), count, number(body, 0))
+        return [body.add(op("get_tuple_elem", index=0), body.add(op("if"), none, modules=[then, other]))]
+
+    return build
+
+
+@pytest.mark.parametrize("order", [0, 1])
+@pytest.mark.parametrize("kept", [0, 1])
+def test_positions_that_a_loop_lists(order: int, kept: int) -> None:
+    module = looping(padded(order, kept))
+    with np.errstate(all="ignore"):
+        (before,) = Interpreter().run(module, [])
+    assert joined(module) is None
+    module.sweep()
+    assert verify(module) == []
+    assert not any(i.op.control for i in module)
+    (found,) = Interpreter().run(module, [])
+    picked = [[n for n in INDICES[a:b] if n >= 5] for a, b in pairwise(OFFSETS)]
+    rows = [TABLE[p].mean(0) if p else np.zeros(4) for p in picked]
+    assert any(len(p) not in (0, b - a) for p, (a, b) in zip(picked, pairwise(OFFSETS), strict=True))
+    np.testing.assert_allclose(found[:, 0], rows, rtol=1e-6)
+    np.testing.assert_allclose(found, before, rtol=1e-6)
+
+
+@pytest.mark.parametrize("offsets", [[0, 3, -1, 7, 12], [0, 3, 3, 7, 13]])
+def test_bounds_of_listed_positions_that_do_not_exist(offsets: list[int]) -> None:
+    module = looping(padded())
+    assert joined(module) is None
+    given = next(i for i in module if i.is_literal and i.literal is not None and i.shape.dims == (5,))
+    module.replace(given, module.add_literal(np.array(offsets, np.int64), before=given))
+    with pytest.raises(ShapeError, match="13"):
+        Interpreter().run(module, [])
+
+
+def test_lists_whose_condition_depends_on_the_iteration() -> None:
+    no = joined(looping(padded(moving=True)))
+    assert no is not None and "the positions that are listed depend on the iteration" in no.why
