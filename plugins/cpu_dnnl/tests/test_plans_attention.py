@@ -175,4 +175,6 @@ def test_positions_outside_of_caches_are_refused(fails: Callable[..., None], pos
     op = mgx.op("rotary_embedding")
     with pytest.raises(mgx.ShapeError, match=r"positions must lie in 0\.\.8"):
         op.evaluate([x, cache, cache, bad])
-    fails(r"positions in a cache of 9: index (-1|9) is out of bounds", op, (x, cache, cache, bad), (x, cache, cache, good))
+    fails(
+        r"positions in a cache of 9: index (-1|9) is out of bounds", op, (x, cache, cache, bad), (x, cache, cache, good)
+    )

@@ -96,7 +96,11 @@ def _gather_angles(e: CpuEmitter, table: Value, positions: Value) -> Value:
     out = e.allocate(table.shape.dtype, [*positions.lens, table.lens[1]])
     if out.shape.elements():
         places = Places(
-            positions, positions.lens, ([0, 0], positions.strides), [(table.lens[0], table.strides[0])], outside=NOT_NEGATIVE
+            positions,
+            positions.lens,
+            ([0, 0], positions.strides),
+            [(table.lens[0], table.strides[0])],
+            outside=NOT_NEGATIVE,
         )
         row = (table.lens[1:], table.strides[1:], out.strides[2:])
         gather(e, f"positions in a cache of {table.lens[0]}", table, places, out, out.strides[:2], row)
