@@ -45,10 +45,10 @@ class UnrollLoops(CountingPass):
     def apply(self, module: Module) -> bool:
         changed = False
         for inner, ins in everywhere(module):
-            if len(ins.inputs) == 1 and isinstance(ins.inputs[0].result, SequenceShape):
-                from .join_lists import joined  # imports the sequence ops (4 ms), which few models use
+            if _reads_list(ins):
+                from .join_lists import joined, picked  # imports the sequence ops (4 ms), which few models use
 
-                changed |= joined(inner, ins)
+                changed |= joined(inner, ins) or picked(inner, ins)
             elif numbers_decide_extents(ins):
                 results = _unrolled(inner, ins)
                 if isinstance(results, No):
@@ -70,8 +70,18 @@ def numbers_decide_extents(ins: Instruction) -> bool:
     return bool(by_trip) and all(_follows(d, by_trip) for i in openers for d in _deciding(i))
 
 
+def _reads_list(ins: Instruction) -> bool:
+    """Returns True for an op of a sequence."""
+    return bool(ins.inputs) and isinstance(ins.inputs[0].result, SequenceShape)
+
+
 def _deciding(ins: Instruction) -> Sequence[Instruction]:
     """Returns the operands that may determine the extents of a result."""
+    if _reads_list(ins):
+        from .join_lists import lengths_of
+
+        if lengths_of(ins.inputs[0]) is not None:
+            return ins.inputs[1:]
     return [i for i in (ins.inputs[1:] if isinstance(ins.op, _READERS) else ins.inputs) if not i.is_absent]
 
 
@@ -145,6 +155,11 @@ def _put_trip(module: Module, loop: Instruction, states: Sequence[Instruction], 
     results = trip.inline(body, taken)
     trip.add_return(results[isinstance(loop.op, Loop) :])
     FoldConstants().apply(trip)
+    for ins in list(trip):
+        if _reads_list(ins):
+            from .join_lists import picked
+
+            picked(trip, ins)
     while InlineBranches().apply(trip) | Rewrite(SHAPES).apply(trip):
         FoldConstants().apply(trip)
     trip.sweep()

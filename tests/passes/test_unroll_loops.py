@@ -12,6 +12,7 @@ from mgx_core.ir.verify import verify
 from mgx_core.passes.resolve_extents import with_known_extents
 from mgx_core.passes.unroll_loops import UnrollLoops, numbers_decide_extents
 from mgx_core.types.dim import symbol
+from mgx_core.types.shape import SequenceShape
 
 
 def between(body: Module, x: Instruction, offsets: Instruction, number: Instruction) -> Instruction:
@@ -137,3 +138,67 @@ def test_extents_of_bodies_that_follow_from_the_inputs_are_no_reason() -> None:
     scan = module.add(op("scan", states=0, input_axes=[0]), x, modules=[body])
     module.add_return([module.add(op("get_tuple_elem", index=0), scan)])
     assert not numbers_decide_extents(scan)
+
+
+def splitting(lengths: Any, axis: int = 0) -> Module:
+    """The sums of the parts of a split tensor, one per iteration, times weights; and the number of parts."""
+    module, body = Module("main"), Module("body")
+    x = module.add_parameter("x", Shape("float32", [9, 9]))
+    given = (
+        module.add_parameter("lengths", Shape("int64", [3]))
+        if lengths is None
+        else module.add_literal(np.array(lengths))
+    )
+    parts = module.add(op("split_to_sequence", axis=axis), x, given)
+    count = module.add(op("sequence_length"), parts)
+    number, going = body.add_parameter("n", Shape("int64", [])), body.add_parameter("going", Shape("bool", []))
+    part = body.add(op("sequence_at"), parts, number)
+    doubled = body.add(op("add"), part, body.add(op("relu"), part))
+    spread = op("multibroadcast", out_lens=part.shape.dims)
+    weighted = body.add(op("mul"), doubled, body.add(spread, body.add_literal(np.array([2], np.float32))))
+    body.add_return([going, body.add(op("reduce_sum", axes=[axis]), weighted)])
+    loop = module.add(op("loop"), count, module.add_absent(), modules=[body])
+    module.add_return([module.add(op("get_tuple_elem", index=0), loop), count])
+    return module
+
+
+@pytest.mark.parametrize("lengths", [[2, 3, 4], [0, 9], [5, 0, 4], 4, 9, 20], ids=str)
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_parts_of_known_lengths(run_both: Any, lengths: Any, axis: int) -> None:
+    before = splitting(lengths, axis)
+    module = before.clone()
+    assert UnrollLoops().apply(module)
+    while UnrollLoops().apply(module):
+        pass
+    module.sweep()
+    assert verify(module) == []
+    assert not any(i.op.control or i.result.dynamic() for i in module)
+    assert not any(isinstance(i.result, SequenceShape) for i in module)
+    run_both(before, module)
+
+
+@pytest.mark.parametrize("lengths", [None, [2, 3, 5], [-1, 10], 0], ids=str)
+def test_parts_that_are_unknown_or_invalid_stay(lengths: Any) -> None:
+    """Errors are raised at run time."""
+    module = splitting(lengths)
+    before = str(module)
+    assert not UnrollLoops().apply(module)
+    assert str(module) == before
+
+
+@pytest.mark.parametrize("position", [0, 1, -1, -2, 2, -3])
+def test_items_of_known_sequences(run_both: Any, position: int) -> None:
+    """Of a split tensor and of listed tensors; a position outside stays an error."""
+    module = Module("main")
+    x = module.add_parameter("x", Shape("float32", [9, 9]))
+    at = module.add_literal(np.array(position))
+    parts = module.add(op("split_to_sequence", axis=0), x, module.add_literal(np.array([3, 6])))
+    listed = module.add(op("sequence_construct"), x, module.add(op("relu"), x))
+    module.add_return([module.add(op("sequence_at"), s, at) for s in (parts, listed)])
+    before = module.clone()
+    assert UnrollLoops().apply(module) == (-2 <= position < 2)
+    if -2 <= position < 2:
+        module.sweep()
+        assert verify(module) == []
+        assert not any(isinstance(i.result, SequenceShape) for i in module)
+        run_both(before, module)
