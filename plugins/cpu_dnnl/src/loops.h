@@ -14,7 +14,7 @@ namespace mgx {
 using LoopFunction = void (*)(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch);
 
 // Reports an error from a loop; the run fails after the step.  Codes: 1 index out of bounds, 2 division by zero, 3 value out of
-// range, 4 non-finite region, others an internal error of the kernel.
+// range, 4 non-finite region, 5 singular matrix, others an internal error of the kernel.
 extern "C" void mgx_loop_failed(int64_t code, int64_t value);
 
 using NamedLoops = std::map<std::string, LoopFunction>;
@@ -33,6 +33,7 @@ void add_region_loops(NamedLoops &loops);
 void add_row_loops(NamedLoops &loops);
 void add_slice_loops(NamedLoops &loops);
 void add_tree_loops(NamedLoops &loops);
+void add_matrix_loops(NamedLoops &loops);
 void add_coupling_loops(NamedLoops &loops);
 void add_open_loops(NamedLoops &loops);
 void add_byte_loops(NamedLoops &loops);

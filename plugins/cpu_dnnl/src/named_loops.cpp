@@ -23,6 +23,7 @@ const NamedLoops &table() {
         add_row_loops(loops);
         add_slice_loops(loops);
         add_tree_loops(loops);
+        add_matrix_loops(loops);
         add_coupling_loops(loops);
         add_open_loops(loops);
         add_byte_loops(loops);

@@ -104,6 +104,7 @@ void Frame::check_failure(const std::string &step) {
     if (code == 2) throw Failure(Fault::shape, step + ": division by zero");
     if (code == 3) throw Failure(Fault::shape, step + ": a number computed at run time is outside its range");
     if (code == 4) throw Failure(Fault::parameter, step + ": region " + value + " is not finite");
+    if (code == 5) throw Failure(Fault::parameter, step + ": a matrix to be inverted is singular");
     throw Failure(Fault::device, step + ": failed with code " + std::to_string(code) + ", value " + value);
 }
 
