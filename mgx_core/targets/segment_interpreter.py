@@ -11,6 +11,7 @@ import numpy as np
 from ..ir.instruction import Instruction
 from ..ir.interpreter import Interpreter
 from ..ir.module import Module
+from ..named_tuples import NamedTuple
 from ..ops.control import GetTupleElem
 from ..ops.operation import Operation
 from ..ops.operation import Run as RunModule
@@ -100,13 +101,14 @@ class SegmentInterpreter(Interpreter):
 
         items: of `cut`; made: values of the static part that the rest reads; counted: those of them with data-dependent extents.
         """
-        values: dict[Instruction, Any] = {**_literals(module), **made}
+        frame = _frame(module)
+        values: dict[Instruction, Any] = {**frame.literals, **made}
         known: dict[str, int] = {}
-        self._bind_parameters(module, args, values, known)
+        frame.bind(args, values, known)
         for ins in counted:
             self._bind(ins, values[ins], known)
         self.follow(items, values, known, watch)
-        return [None if o.is_absent else values[o] for o in module.outputs]
+        return [None if o is None else values[o] for o in frame.outputs]
 
     def follow(
         self,
@@ -181,14 +183,6 @@ class SegmentInterpreter(Interpreter):
 
         return view
 
-    def _bind_parameters(
-        self, module: Module, args: Sequence[Any], values: dict[Instruction, Any], known: dict[str, int]
-    ) -> None:
-        parameters, opened = module.derive("parameters to bind", _parameters)
-        values.update(zip(parameters, args, strict=True))
-        if opened:
-            bind_all((p.result for p in parameters), args, known)
-
     def _bind(self, ins: Instruction, value: Any, known: dict[str, int]) -> None:
         places = self._places.get(ins)
         if places is None:
@@ -226,10 +220,11 @@ class SegmentInterpreter(Interpreter):
         items = self._cuts.get(module)
         if items is None:
             items = self._cuts[module] = cut(module, {}, self._keeping)
-        values, known = {**outer, **_literals(module)}, dict(symbols)
-        self._bind_parameters(module, args, values, known)
+        frame = _frame(module)
+        values, known = {**outer, **frame.literals}, dict(symbols)
+        frame.bind(args, values, known)
         self.follow(items, values, known)
-        return [None if o.is_absent else values[o] for o in module.outputs]
+        return [None if o is None else values[o] for o in frame.outputs]
 
     def _body(self, module: Module) -> Body | None:
         """Returns a module of control flow and, for each value it needs, the parameter index (None: of an enclosing module)."""
@@ -246,15 +241,34 @@ class SegmentInterpreter(Interpreter):
         return self._bodies[module]
 
 
-def _literals(module: Module) -> dict[Instruction, Any]:
-    """Returns the literals of a module."""
-    found: dict[Instruction, Any] = module.derive(
-        "literals", lambda m: {i: i.literal.value for i in m if i.literal is not None}
-    )
+class _Frame(NamedTuple):
+    """What each run of a module starts with and returns.
+
+    literals: their values; opened: whether an extent of a parameter is symbolic; outputs: None for absent ones.
+    """
+
+    literals: dict[Instruction, Any]
+    parameters: list[Instruction]
+    opened: bool
+    outputs: list[Instruction | None]
+
+    def bind(self, args: Sequence[Any], values: dict[Instruction, Any], known: dict[str, int]) -> None:
+        """Adds the arguments to `values`, and the symbols that they define to `known`."""
+        values.update(zip(self.parameters, args, strict=True))
+        if self.opened:
+            bind_all((p.result for p in self.parameters), args, known)
+
+
+def _frame(module: Module) -> _Frame:
+    found: _Frame = module.derive("frame", _make_frame)
     return found
 
 
-def _parameters(module: Module) -> tuple[list[Instruction], bool]:
-    """Returns a module's parameters, and whether any of their extents is symbolic."""
-    found = list(module.parameters.values())
-    return found, any(p.result.dynamic() for p in found)
+def _make_frame(module: Module) -> _Frame:
+    parameters = list(module.parameters.values())
+    return _Frame(
+        {i: i.literal.value for i in module if i.literal is not None},
+        parameters,
+        any(p.result.dynamic() for p in parameters),
+        [None if o.is_absent else o for o in module.outputs],
+    )
