@@ -35,7 +35,8 @@ class RepeatedValues:
     slice, extents of a reshape) are arguments or results of the static part, a program with their values as constants is
     compiled once they have occurred as often as it takes to make up for compiling.  Values that keep changing never do.
 
-    read: the operands; make: returns the runner of a lowered module.
+    there: the parameters and the results of the static part, in the order of the values that `run` takes; read: the operands;
+    make: returns the runner of a lowered module.
     enough: runs with the same values before they have a program.
     """
 
@@ -43,11 +44,16 @@ class RepeatedValues:
         self,
         module: Module,
         static: Mapping[Instruction, Any],
+        there: Sequence[Instruction],
         read: Sequence[Instruction],
         emitter: CpuEmitter,
         make: Make,
     ) -> None:
         self._module, self._static, self._read, self._emitter, self._make = module, static, list(read), emitter, make
+        self._place = {ins: n for n, ins in enumerate(there)}
+        self._read_at = [self._place[ins] for ins in read]
+        outputs = [self._place[o] if o in static else None for o in module.outputs]
+        self._given = outputs if any(o is not None for o in outputs) else []  # results of the static part, among others
         members = sum(1 for i in module if i not in static)
         self.enough = max(1, REPAID * members // len(self._read))
         self._runs: Recent[int] = Recent(SEEN)
@@ -66,20 +72,27 @@ class RepeatedValues:
             self._module, self._static, Border(read=self._read), lower.apply, lambda declared, shape: shape
         )
 
-    def run(self, values: Mapping[Instruction, Any]) -> list[Any] | None:
+    @cached_property
+    def _sources_at(self) -> list[int]:
+        return [self._place[ins] for ins in self._rest.sources]
+
+    def run(self, values: Sequence[Any]) -> list[Any] | None:
         """Returns the module's results; None if these values have not occurred often enough.
 
         values: of the parameters, and of the results of the static part that the rest reads.
         """
-        key = [values[ins].tobytes() for ins in self._read]
+        key = [values[n].tobytes() for n in self._read_at]
         last = self._last
         runner = last[1] if last is not None and last[0] == key else self._runner(key, values)
         if runner is None:
             return None
-        made = iter(runner.run([values[ins] for ins in self._rest.sources]))
-        return [values[o] if o in self._static else next(made) for o in self._module.outputs]
+        results = runner.run([values[n] for n in self._sources_at])
+        if not self._given:
+            return results
+        made = iter(results)
+        return [next(made) if n is None else values[n] for n in self._given]
 
-    def _runner(self, key: list[bytes], values: Mapping[Instruction, Any]) -> Runner | None:
+    def _runner(self, key: list[bytes], values: Sequence[Any]) -> Runner | None:
         at = tuple(key)
         runner = self._made.get(at)
         if runner is None:
@@ -88,7 +101,7 @@ class RepeatedValues:
             self._runs.put(at, 0)  # a program that others displace has to pay off again
             try:
                 with rarer_collections():
-                    given = [values[self._rest.source(name)].copy() for name in self._rest.read]
+                    given = [values[self._place[self._rest.source(name)]].copy() for name in self._rest.read]
                     runner = self._made.put(at, self._make(self._rest.lowered((), given)))
             except MgxError:
                 self.enough = maxsize  # the segments raise errors where they occur
@@ -102,4 +115,5 @@ def repeated_values(module: Module, parts: Split, emitter: CpuEmitter, make: Mak
     outputs = module.outputs
     own = len(set(outputs)) == len(outputs) and all(isinstance(o.result, Shape) and not given(o) for o in outputs)
     read = deciding(module, parts.static) if own and not parts.counted else []
-    return RepeatedValues(module, parts.static, read, emitter, make) if read else None
+    there = [*module.parameters.values(), *parts.wanted]
+    return RepeatedValues(module, parts.static, there, read, emitter, make) if read else None

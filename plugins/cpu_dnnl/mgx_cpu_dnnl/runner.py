@@ -132,12 +132,11 @@ class NativeRunner(Runner):
             for n in self._copied:
                 found[n] = found[n].copy(order="C")
             return found
-        made = dict(zip(self.wanted, results, strict=False))
         if self.value_programs is not None and watch is None:
-            made.update(zip(self.parameters, args, strict=True))
-            at_once = self.value_programs.run(made)
+            at_once = self.value_programs.run([*args, *results])
             if at_once is not None:
                 return at_once
+        made = dict(zip(self.wanted, results, strict=False))
         made |= {ins: results[n] for ins, n in self._open.items()}
         made |= {ins: tuple(results[at]) for ins, at in self._tuples.items()}
         found = self._segments.finish(self.module, self._items, args, made, watch, self.counted)
