@@ -37,7 +37,7 @@ class RepeatedValues:
 
     there: the parameters and the results of the static part, in the order of the values that `run` takes; read: the operands;
     make: returns the runner of a lowered module.
-    enough: runs with the same values before they have a program.
+    enough: runs with the same values before they have a program; more, the more programs were displaced.
     """
 
     def __init__(
@@ -96,7 +96,8 @@ class RepeatedValues:
         at = tuple(key)
         runner = self._made.get(at)
         if runner is None:
-            if self._runs.put(at, (self._runs.get(at) or 0) + 1) < self.enough:
+            needed = self.enough * (1 + self._made.dropped)  # more values than programs would be compiled again and again
+            if self._runs.put(at, (self._runs.get(at) or 0) + 1) < needed:
                 return None
             self._runs.put(at, 0)  # a program that others displace has to pay off again
             try:

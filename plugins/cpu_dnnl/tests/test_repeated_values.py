@@ -87,7 +87,7 @@ def test_displaced_programs_have_to_pay_off_again(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(repeated_values, "KEPT", 1)
     program, runner = compiled(cropping())
     made = []
-    for _ in range(repeated(runner).enough + 3):
+    for _ in range(3 * repeated(runner).enough - 3):  # twice as often after the first was displaced
         for n in (9, 4):
             check_cropped(program, n)
             made.append(repeated(runner).programs)
