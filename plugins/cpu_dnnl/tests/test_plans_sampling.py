@@ -201,23 +201,26 @@ def test_maxima_keep_nan_and_infinities(agrees: Check, name: str, channels: int)
 
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("groups", [1, 3])
+@pytest.mark.parametrize("parts", [1, 2, 6])
 @pytest.mark.parametrize(("stride", "dilation", "padding"), [((), (), ()), ((2, 1), (1, 2), (1, 2, 1, 2))])
-def test_deformed_windows(agrees, stride, dilation, padding, groups, masked):
-    r = np.random.default_rng(5)
-    op = mgx.op("deform_conv", stride=stride, dilation=dilation, padding=padding, offset_group=groups)
-    x, w = r.standard_normal((2, 6, 9, 8)).astype(np.float32), r.standard_normal((5, 6, 3, 2)).astype(np.float32)
+def test_deformed_windows(agrees, stride, dilation, padding, groups, parts, masked):
+    """parts: groups of the weights."""
+    r, outer = np.random.default_rng(5), 5 if parts == 1 else 12
+    where = {"stride": stride, "dilation": dilation, "padding": padding}
+    op = mgx.op("deform_conv", **where, offset_group=groups, group=parts)
+    x, w = (r.standard_normal(lens).astype(np.float32) for lens in ((2, 6, 9, 8), (outer, 6 // parts, 3, 2)))
     offsets = (2, 6 * groups * 2)
     out = op.infer(
         *(mgx.Shape("float32", a.shape) for a in (x, w)), mgx.Shape("float32", [*offsets, *places(op, x, w)])
     )
     offset = (3 * r.standard_normal((*offsets, *out.lens()[2:]))).astype(np.float32)
     mask = r.random((2, 6 * groups, *out.lens()[2:])).astype(np.float32) if masked else None
-    agrees(op, x, w, offset, r.standard_normal(5).astype(np.float32), mask, tolerance=1e-5)
+    agrees(op, x, w, offset, r.standard_normal(outer).astype(np.float32), mask, tolerance=1e-5)
 
 
 def places(op, x, w):
     """Returns the extents of the window positions."""
-    plain = mgx.op("convolution", stride=op.stride, dilation=op.dilation, padding=op.padding)
+    plain = mgx.op("convolution", stride=op.stride, dilation=op.dilation, padding=op.padding, group=op.group)
     return plain.infer(*(mgx.Shape("float32", a.shape) for a in (x, w))).lens()[2:]
 
 

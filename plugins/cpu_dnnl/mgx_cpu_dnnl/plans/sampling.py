@@ -147,13 +147,13 @@ def emit_max_pool_indices(e: CpuEmitter, op: Any, modules: Sequence[Module], arg
     return values, places
 
 
-def ungrouped_images(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
-    if op.group != 1 or len(inputs[1].dims) != 4:
-        return No("only ungrouped convolutions of images are supported")
+def of_images(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    if len(inputs[1].dims) != 4:
+        return No("only convolutions of images are supported")
     return only(frozenset({dt.float32}))(op, inputs, modules)
 
 
-@offer(PLANS, DeformConv, when=ungrouped_images, name="native")
+@offer(PLANS, DeformConv, when=of_images, name="native")
 def emit_deformed(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     """Emits a loop that interpolates the windows into rows of a matrix (im2col), and its product with the weights."""
     x, w, offset, bias, mask = [*args, None, None][:5]
@@ -170,12 +170,27 @@ def emit_deformed(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
     operands = [x, offset, offset if mask is None else mask, columns]
     work, scratch = batch * prod(out), 4 * channels
     native_loop(e, op.name, "deformed", operands, [columns], numbers, work, grain_of(work, [columns]), scratch)
-    made = plain_product(e, columns, _as_matrix(e, w))
+    made = plain_product(e, columns, _as_matrix(e, w)) if op.group == 1 else _grouped_products(e, columns, w, op.group)
     lens = [batch, outer, *out]
     made = made.view_at(0, Shape(dt.float32, lens, channels_last(lens)))
     if bias is None:
         return made
     return emit_op(e, Add(), made, bias.view_at(0, Shape(dt.float32, lens, [0, bias.strides[0], 0, 0])))
+
+
+def _grouped_products(e: CpuEmitter, columns: Value, w: Value, group: int) -> Value:
+    """Returns the products of each group's channels in rows [b, positions, taps channels] with its weights: [b, positions, m]."""
+    (batch, positions, length), (outer, inner, *taps) = columns.lens, w.lens
+    places, channels, count = prod(taps), group * inner, outer // group
+    out = e.allocate(dt.float32, [batch, positions, outer])
+    for g in range(group):
+        strides = [positions * length, length, channels, 1]
+        own = columns.view_at(g * inner, Shape(dt.float32, [batch, positions, places, inner], strides))
+        rows = e.copy(own).view_at(0, Shape(dt.float32, [batch, positions, places * inner]))
+        weights = w.view_at(g * count * w.strides[0], Shape(w.shape.dtype, [count, inner, *taps], w.strides))
+        part = Shape(dt.float32, [batch, positions, count], out.strides)
+        e.copy_into(plain_product(e, rows, _as_matrix(e, weights)), out.view_at(g * count, part))
+    return out
 
 
 def _as_matrix(e: CpuEmitter, w: Value) -> Value:
