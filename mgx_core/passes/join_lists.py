@@ -73,9 +73,8 @@ def _part(module: Module, ins: Instruction, lengths: Sequence[int], at: int) -> 
     sequence, first = ins.inputs[0], sum(lengths[:at])
     assert isinstance(sequence.op, SplitToSequence)
     x, axis = sequence.inputs[0], normalize(sequence.op.axis, sequence.inputs[0].shape.rank)
-    return module.add(
-        Slice(axes=(axis,), starts=(first,), ends=(first + lengths[at],)), x, before=ins, sources=ins.sources
-    )
+    cut = Slice(axes=(axis,), starts=(first,), ends=(first + lengths[at],))
+    return module.add(cut, x, before=ins, sources=ins.sources)
 
 
 def lengths_of(sequence: Instruction) -> list[int] | None:

@@ -156,9 +156,8 @@ class _Iterations:
         if start is None or step(p, after) != 1 or p.shape.rank or p.shape.dtype is not dt.int64:
             raise Refused("an iteration changes the states")
         first, count = self._number(start), self._counted(trips)
-        return Rows(self._add(Add(), count, self._spread(first)) if start else count, start), self._add(
-            Add(), first, trips
-        )
+        last = self._add(Add(), first, trips)
+        return Rows(self._add(Add(), count, self._spread(first)) if start else count, start), last
 
     def _begin_loop(self) -> list[Instruction]:
         """Sets the parameters of a loop's body; returns the last states, and the first ones of lists."""
@@ -290,14 +289,11 @@ class _Iterations:
         extent = self._extent(table)
         places = self._add(DynamicRange(length=length), self._number(0), extent, self._number(1))
         fits = self._condition(loop, found, Rows(places, 0), length)
-        ranks = self._add(
-            Concat(axis=0), self._one(0), self._add(PrefixScanSum(), self._add(Convert(target_type=dt.int64), fits))
-        )
+        counts = self._add(PrefixScanSum(), self._add(Convert(target_type=dt.int64), fits))
+        ranks = self._add(Concat(axis=0), self._one(0), counts)
         before = self._add(Slice(axes=(0,), starts=(0,), ends=(length,)), ranks)
-        rest = self._add(
-            Multibroadcast(out_lens=(length,)), extent
-        )  # where positions at which it does not hold are left
-        targets = self._add(Where(), fits, before, rest)
+        past = self._add(Multibroadcast(out_lens=(length,)), extent)  # target of the positions that are not listed
+        targets = self._add(Where(), fits, before, past)
         empty = self._add(Multibroadcast(out_lens=(length + 1,)), self._one(0))
         moved = self._add(ScatterNone(axis=0), empty, targets, places)
         kept = self._add(Slice(axes=(0,), starts=(0,), ends=(length,)), moved)
@@ -313,7 +309,8 @@ class _Iterations:
 
     def _visited(self, found: Listing) -> Instruction:
         """Returns a tensor from which a loop gathers at each of its positions, so that they are those along its first axis."""
-        gathers = (i for i in found.position.users if isinstance(i.op, Gather) and i.op.axis == 0)
+        always = (i for i in found.position.users if i.parent is found.position.parent)  # not in a branch
+        gathers = (i for i in always if isinstance(i.op, Gather) and i.op.axis == 0)
         table = next((self._value(i.inputs[0]) for i in gathers), None)
         if not isinstance(table, Instruction):
             raise Refused("the positions that a loop lists have no bound")
@@ -327,9 +324,8 @@ class _Iterations:
                 wanted.update(reads(ins))
         inside = {i for i in body if i in wanted}
         outside = {i: self._value(i) for i in wanted - inside}
-        if any(not isinstance(v, Instruction) for v in outside.values()) or any(
-            i.is_param for i in inside - {found.position}
-        ):
+        changing = any(not isinstance(v, Instruction) for v in outside.values())
+        if changing or any(i.is_param for i in inside - {found.position}):
             raise Refused("the positions that are listed depend on the iteration")
         one = _Iterations(self.module, self.loop)
         one.length, one.inside_branch = length, True  # at positions that no iteration visits, too
@@ -469,13 +465,8 @@ class _Iterations:
             return None
         rank = ins.inputs[0].shape.rank
         if isinstance(op, DimensionsOf) and isinstance(x, Ragged) and x.x in self.positions and rank == 1:
-            return Rows(
-                self._add(
-                    Unsqueeze(axes=(1,)),
-                    self._add(Max(), self._add(Sub(), x.ends, x.starts), self._spread(self._number(0))),
-                    like=ins,
-                )
-            )
+            lengths = self._add(Max(), self._add(Sub(), x.ends, x.starts), self._spread(self._number(0)))
+            return Rows(self._add(Unsqueeze(axes=(1,)), lengths, like=ins))
         if isinstance(op, Reduce):
             return self._reduced(ins, op, x, op.reduced_axes(rank))
         if isinstance(x, Ragged):

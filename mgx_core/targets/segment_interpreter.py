@@ -242,7 +242,7 @@ class SegmentInterpreter(Interpreter):
 
 
 class _Frame(NamedTuple):
-    """What each run of a module starts with and returns.
+    """Literals, parameters and results of a module, as each run needs them.
 
     literals: their values; opened: whether an extent of a parameter is symbolic; outputs: None for absent ones.
     """

@@ -272,6 +272,24 @@ def test_bounds_of_listed_positions_that_do_not_exist(offsets: list[int]) -> Non
         Interpreter().run(module, [])
 
 
+def test_gathers_in_a_branch_do_not_bound_positions() -> None:
+    """A loop that may visit positions past the tensor from which a branch gathers."""
+    module = looping(padded())
+    (outer,) = [i for i in module if i.op.control]
+    (lists,) = next(i for i in outer.modules[0] if i.op.control and i.op.name == "loop").modules
+    gathered = next(i for i in lists if i.op.name == "gather")
+    then, other = Module("then"), Module("other")
+    then.add_return([then.add(gathered.op, *gathered.inputs)])
+    other.add_return([other.add_literal(np.asarray(7, np.int64))])
+    nine = lists.add_literal(np.asarray(9, np.int64), before=gathered)
+    inside = lists.add(op("less"), gathered.inputs[1], nine, before=gathered)
+    branch = lists.add(op("if"), inside, modules=[then, other], before=gathered)
+    lists.replace(gathered, lists.add(op("get_tuple_elem", index=0), branch, before=gathered))
+    lists.sweep()
+    no = joined(module)
+    assert no is not None and "the positions that a loop lists have no bound" in no.why
+
+
 def test_lists_whose_condition_depends_on_the_iteration() -> None:
     no = joined(looping(padded(moving=True)))
     assert no is not None and "the positions that are listed depend on the iteration" in no.why
