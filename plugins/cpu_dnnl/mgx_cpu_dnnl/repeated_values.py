@@ -96,9 +96,8 @@ class RepeatedValues:
         at = tuple(key)
         runner = self._made.get(at)
         if runner is None:
-            needed = self.enough * (
-                1 + self._made.dropped
-            )  # more values than programs would be compiled again and again
+            # more for each displaced one: programs for more values than are kept would be compiled again and again
+            needed = self.enough * (1 + self._made.dropped)
             if self._runs.put(at, (self._runs.get(at) or 0) + 1) < needed:
                 return None
             self._runs.put(at, 0)  # a program that others displace has to pay off again
