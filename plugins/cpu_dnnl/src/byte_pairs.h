@@ -34,11 +34,14 @@ using PairWindows = void (*)(const uint8_t *x, const Windows *windows, int64_t f
 
 // Computes sums[p][c] = sum over taps of (x[tap of p][c] - zero point) * weight[tap][c].
 //
-// p: results [first, first + count); weights: [pairs of window lines, columns, channels, 2], zero-padded; a window of one line
-// counts as that many lines of one column; totals: the sum of each channel's weights; sums: rows with a stride of `pitch`
-// elements, followed by scratch memory for a line of channels and the addresses of all taps and of one more line of them.
-using PairChannels = void (*)(const uint8_t *x, const Windows *windows, int64_t first, int64_t count, const int16_t *weights,
-        const int32_t *totals, int32_t *sums, int64_t pitch, const uint8_t *zero);
+// p: results [first, first + count); c: `channels` channels starting at x.  Inputs are interleaved to pairs: of two lines of the
+// window in one column or, for a window of one line, of two columns; those of `tile` results of a line at once.  weights: [2, pairs
+// of lines, pairs in a line, all channels, 2], starting at the same channel, zero-padded, for windows that begin with a pair, and
+// for those that begin with the second line of one.  totals: the sum of each channel's weights.  weights and totals have at least 8
+// channels.  sums: rows of `channels`, and 8 more elements.  space: scratch memory for the pairs: [channels / 8, pairs of the lines
+// of `count` results, columns, 8, 2].
+using PairChannels = void (*)(const uint8_t *x, const Windows *windows, int64_t first, int64_t count, int64_t channels, int64_t tile,
+        const int16_t *weights, const int32_t *totals, int32_t *sums, int16_t *space, const uint8_t *zero);
 
 // A block of Winograd tiles, each of 2 x 2 results of a 3 x 3 filter: `lines` by `across` tiles from tile (y, x) of an image on.
 struct Tiles {

@@ -196,37 +196,136 @@ void pair_windows(const uint8_t *x, const Windows *windows, int64_t first, int64
 
 // depthwise convolutions ----------------------------------------------------------------------------------------------
 
-constexpr int max_results = 8;         // most results of one line accumulated in registers
-constexpr int64_t max_pointers = 1024; // most tap addresses on the stack
+constexpr int64_t lanes = 8;   // channels per vector
+constexpr int max_results = 8; // most results of a line accumulated in registers
 
-// Loads 8 channels as int16 pairs: of two taps, or of one tap and its extension, whose weight is 0.
-template <bool is_signed> inline __m256i load_pair(const uint8_t *a, const uint8_t *b) {
-    const __m128i pairs = _mm_unpacklo_epi8(_mm_loadl_epi64(reinterpret_cast<const __m128i *>(a)),
-            _mm_loadl_epi64(reinterpret_cast<const __m128i *>(b)));
+// Loads 8 channels; `channels` fewer are followed by zeros, and nothing past them is read.
+inline __m128i load_channels(const uint8_t *from, int64_t channels) {
+    uint64_t bytes = 0;
+    std::memcpy(&bytes, from, size_t(std::min(channels, lanes)));
+    return _mm_cvtsi64_si128(int64_t(bytes));
+}
+inline __m128i load_lanes(const uint8_t *from) { return _mm_loadl_epi64(reinterpret_cast<const __m128i *>(from)); }
+
+template <bool is_signed> inline __m256i interleaved(__m128i a, __m128i b) {
+    const __m128i pairs = _mm_unpacklo_epi8(a, b);
     return is_signed ? _mm256_cvtepi8_epi16(pairs) : _mm256_cvtepu8_epi16(pairs);
 }
-template <bool is_signed> inline __m256i load_single(const uint8_t *a) {
-    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(a));
-    return is_signed ? _mm256_cvtepi8_epi32(bytes) : _mm256_cvtepu8_epi32(bytes);
-}
+
+// Returns the first channel of a vector; the last one may overlap the one before.
+inline int64_t vector_at(int64_t channel, int64_t channels) { return std::max<int64_t>(std::min(channel, channels - lanes), 0); }
 
 // Pairing of taps: two lines of the window in one column or, for a window of one line, two columns.
-struct Pairs {
+struct Pairing {
     bool upright;
-    int64_t lines, columns, all; // all: number of line pairs
-    bool odd;                    // the last pair has only one line
+    int64_t lines;   // of the window
+    int64_t taps;    // pairs of a group of lines
+    int64_t apart;   // columns from one pair to the next
+    int64_t groups;  // groups of the weights
+    bool overlapping; // lines of results share groups
 
-    explicit Pairs(const Windows &w)
-        : upright(w.taps[0] * w.taps[1] > 1), lines(upright ? w.taps[0] * w.taps[1] : w.taps[2]), columns(upright ? w.taps[2] : 1),
-          all((lines + 1) / 2), odd(lines % 2 != 0) {}
+    explicit Pairing(const Windows &w)
+        : upright(w.taps[0] * w.taps[1] > 1), lines(w.taps[0] * w.taps[1]), taps(upright ? w.taps[2] : (w.taps[2] + 1) / 2),
+          apart(upright ? w.dilation[2] : 2 * w.dilation[2]), groups(upright ? lines / 2 + 1 : 1),
+          overlapping(upright && w.taps[0] == 1 && w.dilation[1] == 1) {}
+
+    // Returns the columns of pairs that adjacent results read.
+    int64_t columns(const Windows &w, int64_t results) const { return (results - 1) * w.stride[2] + (taps - 1) * apart + 1; }
 };
 
-// Tap addresses and weights of some results of one line.
-struct Taps {
-    const uint8_t *const *at; // addresses: [pair of lines, column or column of a result, 2]
-    const Pairs &pairs;
-    const int16_t *weights;
-    int64_t step; // elements between the weights of consecutive pairs
+// A line of an image from the first column that a window reads; outside the image, zero points.
+struct ImageLine {
+    const uint8_t *from;
+    int64_t step, begin, end; // begin, end: columns inside the image
+    bool inside;
+
+    const uint8_t *at(int64_t column, int64_t c) const { return inside ? from + column * step + c : from; }
+};
+
+// Interleaves the inputs of windows to pairs: [channels / 8, groups of lines, columns, 8, 2].
+template <bool is_signed> struct PairPacker {
+    const Windows &w;
+    const Pairing &pairing;
+    const uint8_t *image;
+    int64_t channels;
+    uint8_t filler[lanes]; // zero points
+
+    PairPacker(const Windows &windows, const Pairing &pairs, const uint8_t *from, int64_t count, uint8_t zero)
+        : w(windows), pairing(pairs), image(from), channels(count) {
+        std::memset(filler, zero, sizeof filler);
+    }
+
+    // Returns line `number` of the windows with an origin (z, y, x).
+    ImageLine line(const int64_t origin[3], int64_t number, int64_t columns) const {
+        const int64_t plane = w.taps[0] > 1 ? number / w.taps[1] : 0; // of a single plane, lines continue past the window
+        const int64_t z = origin[0] + plane * w.dilation[0], y = origin[1] + (number - plane * w.taps[1]) * w.dilation[1];
+        if (z < 0 || z >= w.in[0] || y < 0 || y >= w.in[1]) return {filler, 0, 0, columns, false};
+        return {image + z * w.step[0] + y * w.step[1] + origin[2] * w.across, w.across, std::max<int64_t>(-origin[2], 0),
+                w.in[2] - origin[2], true};
+    }
+
+    // Returns the end of the columns of which 8 bytes can be read.
+    int64_t readable(const ImageLine &line) const {
+        if (channels >= lanes || !line.inside) return line.end;
+        return line.step ? line.end - (lanes - channels + line.step - 1) / line.step : line.begin;
+    }
+
+    __m128i pixel(const ImageLine &line, int64_t column, int64_t c) const {
+        const bool inside = line.inside && column >= line.begin && column < line.end;
+        return inside && channels < lanes ? load_channels(line.at(column, c), channels)
+                                          : load_lanes(inside ? line.at(column, c) : filler);
+    }
+
+    static void one(const uint8_t *a, const uint8_t *b, int16_t *to) { store(to, interleaved<is_signed>(load_lanes(a), load_lanes(b))); }
+
+    static void many(const uint8_t *a, int64_t a_step, const uint8_t *b, int64_t b_step, int64_t count, int16_t *to) {
+        for (; count >= 4; count -= 4, a += 4 * a_step, b += 4 * b_step, to += 64) {
+            one(a, b, to);
+            one(a + a_step, b + b_step, to + 16);
+            one(a + 2 * a_step, b + 2 * b_step, to + 32);
+            one(a + 3 * a_step, b + 3 * b_step, to + 48);
+        }
+        for (; count > 0; --count, a += a_step, b += b_step, to += 16)
+            one(a, b, to);
+    }
+
+    // step: elements from the pairs of 8 channels to those of the next.
+    void group(const ImageLine &a, const ImageLine &b, int64_t columns, int16_t *to, int64_t step) const {
+        const int64_t begin = std::min(std::max(a.begin, b.begin), columns);
+        const int64_t end = std::max(std::min({readable(a), readable(b), columns}), begin);
+        for (int64_t next = 0; next < channels; next += lanes, to += step) {
+            const int64_t c = vector_at(next, channels);
+            const auto apart = [&](int64_t i) { store(to + 16 * i, interleaved<is_signed>(pixel(a, i, c), pixel(b, i, c))); };
+            for (int64_t i = 0; i < begin; ++i)
+                apart(i);
+            many(a.at(begin, c), a.step, b.at(begin, c), b.step, end - begin, to + 16 * begin);
+            for (int64_t i = end; i < columns; ++i)
+                apart(i);
+        }
+    }
+
+    void groups(const int64_t origin[3], int64_t count, int64_t columns, int16_t *to) const {
+        const int64_t step = 16 * count * columns; // elements of the groups of 8 channels
+        int64_t at[3] = {origin[0], origin[1], origin[2]};
+        for (int64_t g = 0; g < count; ++g, to += 16 * columns) {
+            if (pairing.upright) {
+                group(line(at, 2 * g, columns), line(at, 2 * g + 1, columns), columns, to, step);
+                continue;
+            }
+            const ImageLine first = line(at, 0, columns);
+            const int64_t gap = first.inside ? w.dilation[2] : 0;
+            const ImageLine second {first.from + gap * first.step, first.step, std::max<int64_t>(first.begin - gap, 0),
+                    first.end - gap, first.inside};
+            group(first, second, columns, to, step);
+            at[1] += w.stride[1];
+        }
+    }
+};
+
+// Interleaved inputs of a line of results, and the weights of their 8 channels.
+struct PairLine {
+    int64_t groups, taps, apart, group, stride; // strides in bytes: of taps, groups and results
+    int64_t weights;                            // elements between the weights of consecutive pairs
 };
 
 template <int T> inline void store_all(const __m256i (&acc)[T], int32_t *sums, int64_t pitch) {
@@ -237,142 +336,126 @@ template <int T> inline void store_all(const __m256i (&acc)[T], int32_t *sums, i
     }
 }
 
-// For windows in which the first tap of the next result is the second of this one: each pair is loaded once for K columns.
-template <bool is_signed, int T, int K> void sum_overlapping(const Taps &taps, int64_t c, __m256i begin, int32_t *sums, int64_t pitch) {
+template <int T> void sum_any(const PairLine &line, const char *pairs, const int16_t *weights, __m256i begin, int32_t *sums, int64_t pitch) {
     __m256i acc[T];
     MGX_UNROLLED
     for (int i = 0; i < T; ++i)
         acc[i] = begin;
-    const uint8_t *const *at = taps.at;
-    const int16_t *weights = taps.weights + 2 * c;
-    for (int64_t l = 0; l < taps.pairs.all; ++l) {
-        const bool single = taps.pairs.odd && l + 1 == taps.pairs.all;
+    for (int64_t g = 0; g < line.groups; ++g, pairs += line.group) {
+        const char *tap = pairs;
+        for (int64_t t = 0; t < line.taps; ++t, tap += line.apart, weights += line.weights) {
+            const __m256i w = load(weights);
+            const char *from = tap;
+            MGX_UNROLLED
+            for (int i = 0; i < T; ++i, from += line.stride)
+                acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(w, load(from)));
+        }
+    }
+    store_all(acc, sums, pitch);
+}
+
+// For K taps in adjacent columns and a stride of S columns: pairs are loaded once for all results that they are part of.
+template <int K, int S, int T>
+void sum_adjacent(const PairLine &line, const char *pairs, const int16_t *weights, __m256i begin, int32_t *sums, int64_t pitch) {
+    __m256i acc[T];
+    MGX_UNROLLED
+    for (int i = 0; i < T; ++i)
+        acc[i] = begin;
+    for (int64_t g = 0; g < line.groups; ++g, pairs += line.group) {
         __m256i w[K];
         MGX_UNROLLED
-        for (int t = 0; t < K; ++t, weights += taps.step)
+        for (int t = 0; t < K; ++t, weights += line.weights)
             w[t] = load(weights);
         MGX_UNROLLED
-        for (int i = 0; i < T + K - 1; ++i, at += 2) {
-            const __m256i x = single ? load_single<is_signed>(at[0] + c) : load_pair<is_signed>(at[0] + c, at[1] + c);
+        for (int column = 0; column < (T - 1) * S + K; ++column) {
+            const __m256i x = load(pairs + 32 * column);
             MGX_UNROLLED
-            for (int t = 0; t < K; ++t)
-                if (i >= t && i - t < T) acc[i - t] = _mm256_add_epi32(acc[i - t], _mm256_madd_epi16(x, w[t]));
+            for (int t = column % S; t < K; t += S)
+                if (column >= t && column - t < T * S) add_pairs(acc[(column - t) / S], x, w[t]);
         }
     }
     store_all(acc, sums, pitch);
 }
 
-template <bool is_signed, int T> void sum_separate(const Taps &taps, int64_t c, __m256i begin, int32_t *sums, int64_t pitch) {
-    __m256i acc[T];
-    MGX_UNROLLED
-    for (int i = 0; i < T; ++i)
-        acc[i] = begin;
-    const uint8_t *const *at = taps.at;
-    const int16_t *weights = taps.weights + 2 * c;
-    for (int64_t l = 0; l < taps.pairs.all; ++l) {
-        const bool single = taps.pairs.odd && l + 1 == taps.pairs.all;
-        for (int64_t t = 0; t < taps.pairs.columns; ++t, at += 2 * T, weights += taps.step) {
-            const __m256i w = load(weights);
-            MGX_UNROLLED
-            for (int i = 0; i < T; ++i) {
-                const __m256i x = single ? load_single<is_signed>(at[2 * i] + c) : load_pair<is_signed>(at[2 * i] + c, at[2 * i + 1] + c);
-                acc[i] = _mm256_add_epi32(acc[i], _mm256_madd_epi16(x, w));
-            }
-        }
-    }
-    store_all(acc, sums, pitch);
+using PairSum = void (*)(const PairLine &, const char *, const int16_t *, __m256i, int32_t *, int64_t);
+using PairSums = std::array<PairSum, max_results>; // by the number of results - 1
+
+template <size_t... T> constexpr PairSums any_sums(std::index_sequence<T...>) { return {sum_any<int(T) + 1>...}; }
+template <int K, int S, size_t... T> constexpr PairSums adjacent_sums(std::index_sequence<T...>) {
+    return {sum_adjacent<K, S, int(T) + 1>...};
 }
 
-using ChannelSum = void (*)(const Taps &, int64_t, __m256i, int32_t *, int64_t);
-using ChannelSums = std::array<ChannelSum, max_results>; // by the number of results - 1
-
-template <bool S, size_t... T> constexpr ChannelSums separate(std::index_sequence<T...>) { return {sum_separate<S, int(T) + 1>...}; }
-template <bool S, int K, size_t... T> constexpr ChannelSums overlapping(std::index_sequence<T...>) {
-    return {sum_overlapping<S, int(T) + 1, K>...};
-}
-
-// Returns the functions for windows of that many shared columns, 0 if results share none.
-template <bool is_signed> const ChannelSums &sums_of(int64_t columns) {
+// Returns the functions for some taps, `apart` columns from each other.
+const PairSums &sums_of(int64_t taps, int64_t apart, int64_t stride) {
     using Numbers = std::make_index_sequence<max_results>;
-    static constexpr ChannelSums any = separate<is_signed>(Numbers()), three = overlapping<is_signed, 3>(Numbers());
-    static constexpr ChannelSums five = overlapping<is_signed, 5>(Numbers()), seven = overlapping<is_signed, 7>(Numbers());
-    return columns == 3 ? three : columns == 5 ? five : columns == 7 ? seven : any;
+    static constexpr PairSums any = any_sums(Numbers()), adjacent[3][2] = {
+            {adjacent_sums<3, 1>(Numbers()), adjacent_sums<3, 2>(Numbers())},
+            {adjacent_sums<5, 1>(Numbers()), adjacent_sums<5, 2>(Numbers())},
+            {adjacent_sums<7, 1>(Numbers()), adjacent_sums<7, 2>(Numbers())}};
+    const bool known = apart == 1 && stride <= 2 && (taps == 3 || taps == 5 || taps == 7);
+    return known ? adjacent[taps / 2 - 1][stride - 1] : any;
 }
 
-// Returns the address of an input line of a window, null outside the image.
-const uint8_t *line_of(const uint8_t *image, const Windows &w, const Place &place, int64_t line) {
-    const int64_t z = place.origin(w, 0) + line / w.taps[1] * w.dilation[0];
-    const int64_t y = place.origin(w, 1) + line % w.taps[1] * w.dilation[1];
-    return z >= 0 && z < w.in[0] && y >= 0 && y < w.in[1] ? image + z * w.step[0] + y * w.step[1] : nullptr;
-}
-
-// Stores the tap addresses of `part` results of a line from `place` on; shared: each column once.
-void store_tap_addresses(const uint8_t *x, const Windows &w, const Pairs &pairs, const Place &place, int64_t part, bool shared,
-        const uint8_t *filler, const uint8_t **to) {
-    const uint8_t *image = x + place.image * w.images;
-    const int64_t left = place.origin(w, 2);
-    const auto pixel = [&](const uint8_t *line, int64_t column) {
-        return line && column >= 0 && column < w.in[2] ? line + column * w.across : filler;
-    };
-    const int64_t columns = shared ? part + pairs.columns - 1 : pairs.columns, results = shared ? 1 : part;
-    for (int64_t l = 0; l < pairs.all; ++l) {
-        const uint8_t *lines[2];
-        int64_t begins[2];
-        for (int64_t k = 0; k < 2; ++k) {
-            const int64_t number = 2 * l + k;
-            lines[k] = number < pairs.lines ? line_of(image, w, place, pairs.upright ? number : 0) : nullptr;
-            begins[k] = left + (pairs.upright ? 0 : number * w.dilation[2]);
-        }
-        for (int64_t t = 0; t < columns; ++t)
-            for (int64_t i = 0; i < results; ++i, to += 2) {
-                const int64_t column = t * w.dilation[2] + i * w.stride[2];
-                to[0] = pixel(lines[0], begins[0] + column);
-                to[1] = pixel(lines[1], begins[1] + column);
+// Sums of some lines of results, `results` each, from the interleaved inputs of `wide` of them.
+void sum_lines(const Windows &w, const Pairing &pairing, int64_t lines, int64_t results, int64_t wide, int64_t groups, int64_t channels,
+        const int16_t *pairs, const int16_t *weights, const int32_t *totals, __m256i point, int32_t *sums) {
+    const PairSums &functions = sums_of(pairing.taps, pairing.apart, w.stride[2]);
+    const int64_t all = std::max(w.channels, lanes), columns = pairing.columns(w, wide); // all: channels of the weights
+    const int16_t *const odd = weights + 2 * pairing.groups * pairing.taps * all; // of windows that begin with the second line of a pair
+    const int64_t parts = (wide + max_results - 1) / max_results, low = wide / parts, over = wide % parts;
+    PairLine line {0, pairing.taps, 32 * pairing.apart, 32 * columns, 32 * w.stride[2], 2 * all};
+    for (int64_t next = 0; next < channels; next += lanes, pairs += 16 * groups * columns) {
+        const int64_t c = vector_at(next, channels);
+        const __m256i begin = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_mullo_epi32(load(totals + c), point));
+        for (int64_t l = 0; l < lines; ++l) {
+            const int64_t skipped = pairing.upright ? l * w.stride[1] : 2 * l;
+            line.groups = pairing.upright ? (pairing.lines + 1 + skipped % 2) / 2 : 1;
+            const char *from = reinterpret_cast<const char *>(pairs) + skipped / 2 * line.group;
+            const int16_t *right = (skipped % 2 ? odd : weights) + 2 * c;
+            int32_t *to = sums + l * results * channels + c;
+            for (int64_t i = 0; i < parts; ++i) {
+                const int64_t part = low + (i < over);
+                functions[size_t(part - 1)](line, from, right, begin, to, channels);
+                from += part * line.stride;
+                to += part * channels;
             }
+        }
     }
 }
 
 template <bool is_signed>
-void sum_channels(const uint8_t *x, const Windows &w, int64_t first, int64_t count, const int16_t *weights, const int32_t *totals,
-        int32_t *sums, int64_t pitch, const uint8_t *filler, __m256i zero, const uint8_t **table) {
-    const uint8_t *addresses[max_pointers];
-    const Pairs pairs(w);
-    const int64_t channels = w.channels, each = 2 * pairs.all * pairs.columns; // addresses per result
-    const bool few = 2 * pairs.all * (max_results + pairs.columns) <= max_pointers;
-    const bool shared = few && w.stride[2] == 1 && w.dilation[2] == 1 && (pairs.columns == 3 || pairs.columns == 5 || pairs.columns == 7);
-    const int64_t max_part = shared ? (pairs.columns == 7 ? 6 : max_results) : std::clamp<int64_t>(max_pointers / each, 1, max_results);
-    const uint8_t **at = each > max_pointers ? table : addresses;
-    const ChannelSums &functions = sums_of<is_signed>(shared ? pairs.columns : 0);
-    const Taps taps{at, pairs, weights, 2 * channels};
+void sum_channels(const uint8_t *x, const Windows &w, int64_t first, int64_t count, int64_t channels, int64_t tile,
+        const int16_t *weights, const int32_t *totals, int32_t *sums, int16_t *space, const uint8_t *zero) {
+    const Pairing pairing(w);
+    const __m256i point = _mm256_set1_epi32(zero_point(zero, is_signed));
     while (count > 0) {
-        Place place(w, first);
-        const int64_t line = std::min(count, w.out[2] - place.at[2]), parts = (line + max_part - 1) / max_part;
-        for (int64_t i = 0; i < parts; ++i) {
-            const int64_t part = line / parts + (i < line % parts);
-            store_tap_addresses(x, w, pairs, place, part, shared, filler, at);
-            for (int64_t next = 0; next < channels; next += 8) {
-                const int64_t c = std::min(next, channels - 8); // the last vector may overlap the one before
-                const __m256i begin = _mm256_sub_epi32(_mm256_setzero_si256(), _mm256_mullo_epi32(load(totals + c), zero));
-                functions[size_t(part - 1)](taps, c, begin, sums + c, pitch);
-            }
-            sums += part * pitch;
-            place.at[2] += part;
+        const Place place(w, first);
+        const int64_t results = std::min(count, w.out[2] - place.at[2]);
+        const bool apart = channels < lanes && results > tile; // stores past a line would overwrite the next one, which is not last
+        const bool whole = results == w.out[2] && (pairing.overlapping || !pairing.upright) && !apart;
+        const int64_t lines = whole ? std::min(count / results, w.out[1] - place.at[1]) : 1;
+        const int64_t groups = pairing.upright ? ((lines - 1) * w.stride[1] + pairing.lines + 1) / 2 : lines;
+        const PairPacker<is_signed> packer(w, pairing, x + place.image * w.images, channels, *zero);
+        int64_t origin[3] = {place.origin(w, 0), place.origin(w, 1), place.origin(w, 2)};
+        const int64_t tiles = (results + tile - 1) / tile, low = results / tiles, over = results % tiles;
+        int32_t *to = sums;
+        for (int64_t t = 0; t < tiles; ++t) {
+            const int64_t wide = low + (t < over);
+            packer.groups(origin, groups, pairing.columns(w, wide), space);
+            sum_lines(w, pairing, lines, results, wide, groups, channels, space, weights, totals, point, to);
+            origin[2] += wide * w.stride[2];
+            to += wide * channels;
         }
-        first += line;
-        count -= line;
+        sums += lines * results * channels;
+        first += lines * results;
+        count -= lines * results;
     }
 }
 
-// Requires at least 16 channels.  `sums` ends with scratch memory: a line of zero points, then tap addresses.
-void pair_channels(const uint8_t *x, const Windows *windows, int64_t first, int64_t count, const int16_t *weights,
-        const int32_t *totals, int32_t *sums, int64_t pitch, const uint8_t *zero) {
+void pair_channels(const uint8_t *x, const Windows *windows, int64_t first, int64_t count, int64_t channels, int64_t tile,
+        const int16_t *weights, const int32_t *totals, int32_t *sums, int16_t *space, const uint8_t *zero) {
     const Windows &w = *windows;
-    const bool is_signed = w.is_signed != 0;
-    auto filler = reinterpret_cast<uint8_t *>(sums + count * pitch);
-    std::memset(filler, *zero, size_t(w.channels));
-    auto table = reinterpret_cast<const uint8_t **>(filler + (w.channels + 63) / 64 * 64);
-    const __m256i point = _mm256_set1_epi32(zero_point(zero, is_signed));
-    (is_signed ? sum_channels<true> : sum_channels<false>)(x, w, first, count, weights, totals, sums, pitch, filler, point, table);
+    (w.is_signed ? sum_channels<true> : sum_channels<false>)(x, w, first, count, channels, tile, weights, totals, sums, space, zero);
 }
 
 // Winograd convolutions of 3 x 3 filters ---------------------------------------------------------------------------------
@@ -481,7 +564,7 @@ void *byte_pair_function(const std::string &name) {
     if (name == "mgx_pair_tile_1") return reinterpret_cast<void *>(&pair_tile);
     if (name == "mgx_pair_rows_1") return reinterpret_cast<void *>(&pair_rows);
     if (name == "mgx_pair_windows_1") return reinterpret_cast<void *>(&pair_windows);
-    if (name == "mgx_pair_channels_2") return reinterpret_cast<void *>(&pair_channels);
+    if (name == "mgx_pair_channels_3") return reinterpret_cast<void *>(&pair_channels);
     if (name == "mgx_pair_points_1") return reinterpret_cast<void *>(&pair_points);
     if (name == "mgx_pair_filters_1") return reinterpret_cast<void *>(&pair_filters);
     return nullptr;

@@ -103,11 +103,17 @@ def test_sums_of_convolutions_are_exact(
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("zero", [None, 77])
-@pytest.mark.parametrize("channels", [16, 17, 40])
+@pytest.mark.parametrize("channels", [2, 7, 16, 17, 40])
 @pytest.mark.parametrize(
     ("lens", "window", "attributes"),
     [
         ((9, 8), (3, 3), {"padding": (1, 1, 1, 1)}),
+        ((21, 112), (3, 3), {"padding": (1, 1, 1, 1)}),
+        ((23, 30), (4, 3), {"padding": (2, 0, 1, 1)}),
+        ((23, 60), (5, 5), {"padding": (2, 2, 2, 2), "stride": (2, 2)}),
+        ((14, 14), (2, 6), {"padding": (1, 3, 0, 2), "stride": (3, 3)}),
+        ((12, 40), (1, 5), {"padding": (0, 2, 0, 2), "dilation": (1, 2)}),
+        ((3, 2000), (3, 3), {"padding": (1, 1, 1, 1)}),
         ((12, 7), (5, 2), {"padding": (2, 0, 2, 1), "stride": (2, 2), "dilation": (1, 3)}),
         ((20,), (70,), {"padding": (40, 40), "stride": (1,), "dilation": (1,)}),
         ((20, 17), (5, 5), {"padding": (2, 2, 2, 2)}),
@@ -124,6 +130,45 @@ def test_sums_of_single_channels_are_exact(
     got, wanted, steps = both(*given, threads=2)
     assert any(s.startswith("conv channels") for s in steps)
     np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("channels", [2, 3, 6, 12, 17])
+def test_nothing_is_read_past_an_image(both: Any, drawn: Any, at_the_end_of_a_page: Any, channels: int) -> None:
+    given = convolution(
+        drawn, (1, channels, 5, 19), (channels, 1, 3, 3), np.uint8, 3, group=channels, padding=(1, 1, 1, 1)
+    )
+    program, feed = given
+    last = np.ascontiguousarray(feed["x"].transpose(0, 2, 3, 1))
+    got, wanted, _ = both(program, {"x": at_the_end_of_a_page(last).transpose(0, 3, 1, 2)})
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("channels", [6, 16, 40])
+@pytest.mark.parametrize("parts", [2, 3])
+def test_single_channels_of_a_part_of_an_image(both: Any, drawn: Any, channels: int, parts: int) -> None:
+    """Pixels are further apart than the channels that are read."""
+    r = np.random.default_rng(channels)
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.uint8, [2, channels * parts, 9, 11]))
+    part = main.add(mgx.op("slice", axes=(1,), starts=(channels,), ends=(2 * channels,)), x)
+    w = main.add_literal(drawn(r, np.int8, (channels, 1, 3, 3)))
+    main.add_return([main.add(mgx.op("quant_convolution", group=channels, padding=(1, 1, 1, 1)), part, w)])
+    got, wanted, steps = both(program, {"x": drawn(r, np.uint8, (2, channels * parts, 9, 11))})
+    assert any(s.startswith("conv channels") for s in steps)
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("window", [(3, 3), (5, 5), (1, 4)])
+def test_single_channels_of_the_largest_products(both: Any, window: Any) -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape(dt.uint8, [1, 16, 9, 9]))
+    w = main.add_literal(np.stack([np.full((1, *window), 127), np.full((1, *window), -128)] * 8).astype(np.int8))
+    main.add_return([main.add(mgx.op("quant_convolution", group=16), x, w)])
+    got, wanted, _ = both(program, {"x": np.full((1, 16, 9, 9), 255, np.uint8)})
+    np.testing.assert_array_equal(got, wanted)
+    assert got.min() == -255 * 128 * window[0] * window[1]
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])

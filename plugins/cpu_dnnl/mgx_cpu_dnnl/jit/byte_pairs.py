@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from mgx_core.errors import No
+from mgx_core.named_tuples import NamedTuple
 from mgx_core.records import dataclass
 
 from .byte_pairs_loops import COLUMNS, STEP, ChannelPlan, Channels, FilterPlan, Filters, PairPlan, Pairs
@@ -26,7 +27,10 @@ BLOCK_DEPTH: Final = 1536  # depth of one block
 MAX_ROWS: Final = 240  # maximum rows of a block
 MIN_ROWS: Final = 12
 MIN_WORK: Final = 1 << 18  # minimum products per thread
+LANES: Final = 8  # channels per vector of a depthwise convolution
 CACHED_SUMS: Final = 32 * 1024  # bytes of sums of channels that stay in the L1 cache
+CACHED_PAIRS: Final = 32 * 1024  # bytes of interleaved inputs of channels that stay in the L1 cache
+MAX_LINES: Final = 8  # maximum lines of results that share interleaved inputs
 POINTS: Final = 16  # transformed points of a tile of 2 x 2 results of a 3 x 3 filter
 MAX_TILES: Final = 28  # maximum tiles of a block
 CACHED_POINTS: Final = 224 * 1024  # bytes of a block's points, which stay in the L2 cache
@@ -50,6 +54,46 @@ class Windows:
         args.enter({"windows": self.numbers[0]})
         for value in self.numbers[1:]:
             args.add(value)
+
+
+class Pairing(NamedTuple):
+    """How a depthwise convolution pairs the taps of its windows, as in `byte_pairs.h`.
+
+    lines: lines of a window, 0 if it has a single one, whose columns are paired; taps: pairs in a line; apart: columns from one
+    pair to the next; width: results of a line; step, down: strides between results in columns and lines, `down` 0 if lines of
+    results share no pairs.
+    """
+
+    lines: int
+    taps: int
+    apart: int
+    width: int
+    step: int
+    down: int
+
+    @classmethod
+    def of(cls, windows: Windows) -> Pairing:
+        """Returns the pairing of windows."""
+        _, _, _, *rest = windows.numbers
+        width, taps, stride, dilation = rest[8], rest[9:12], rest[12:15], rest[15:18]
+        if windows.lines == 1:
+            return cls(0, -(-taps[2] // 2), 2 * dilation[2], width, stride[2], 0)
+        shared = taps[0] == 1 and dilation[1] == 1
+        return cls(windows.lines, taps[2], dilation[2], width, stride[2], stride[1] if shared else 0)
+
+    def groups(self, lines: int) -> int:
+        """Returns the pairs of lines that some lines of results read at once."""
+        if self.lines == 0:
+            return lines
+        return ((lines - 1) * self.down + self.lines + 1) // 2
+
+    def columns(self, results: int) -> int:
+        """Returns the columns that adjacent results of a line read."""
+        return (results - 1) * self.step + (self.taps - 1) * self.apart + 1
+
+    def results(self, columns: int) -> int:
+        """Returns the most results of a line that read no more columns."""
+        return (columns - self.columns(1)) // self.step + 1
 
 
 def compile_pairs(
@@ -112,17 +156,30 @@ def compile_pairs(
 def compile_channels(product: Product, engine: Engine, windows: Windows, fast: bool = True) -> JitKernel | No:
     """Returns a depthwise convolution as a kernel, or `No`.
 
-    product: a: [results, channels]; columns: the channels, at least 16.  Buffers: the left operand, weights, their sums by
-    channel, the zero point, extra.., outs..
+    product: a: [results, channels]; columns: the channels.  Buffers: the left operand, weights, their sums by channel, the zero
+    point, extra.., outs..
     """
     epilogue = product.epilogue_of_bytes(fast)
     if isinstance(epilogue, No):
         return epilogue
     m, channels = product.a.lens()
-    most = min(max(1, CACHED_SUMS // (4 * channels)), -(-m // product.threads))
-    rows = equal_part(m, most, 1)
-    plan = ChannelPlan(epilogue, Args(), ragged=channels % (2 * engine.lanes) != 0)
-    numbers = {"m": m, "n": channels, "rows": rows}
+    pairing = Pairing.of(windows)
+    unit = 2 * engine.lanes
+    most = max(1, CACHED_SUMS // (4 * pairing.width * min(channels, 2 * unit)))  # lines
+    rows = equal_part(pairing.width, CACHED_SUMS // (4 * min(channels, unit)), 1) if most == 1 else pairing.width
+    if rows == pairing.width:
+        rows *= equal_part(m // rows, min(most, MAX_LINES, -(-m // (rows * product.threads))), 1)
+    blocks = -(-channels // max(unit, CACHED_SUMS // (4 * rows) // unit * unit))
+    block = min(channels, -(-channels // (blocks * unit)) * unit)
+    groups, vectors = pairing.groups(max(1, rows // pairing.width)), -(-block // LANES)
+    tile = max(LANES, pairing.results(CACHED_PAIRS // (4 * LANES * groups * vectors)))
+    tile = equal_part(min(rows, pairing.width), tile, 1)
+    space = 2 * LANES * groups * vectors * pairing.columns(tile)
+    plan = ChannelPlan(epilogue, Args(), ragged=channels % unit != 0)
+    blocks, parts = -(-channels // block), -(-m // rows)
+    numbers = {
+        "m": m, "n": channels, "rows": rows, "block": block, "blocks": blocks, "parts": parts, "tile": tile, "space": space,
+    }  # fmt: skip
     _enter(plan.args, numbers, windows)
     return byte_kernel(
         product,
@@ -131,9 +188,9 @@ def compile_channels(product: Product, engine: Engine, windows: Windows, fast: b
         Channels,
         "channels",
         leading=4,
-        work=-(-m // rows),
-        grain=max(1, MIN_WORK // max(1, 8 * rows * channels * windows.taps)),
-        scratch_bytes=4 * rows * channels + -(-channels // 64) * 64 + 64 + 16 * (windows.taps + 1),
+        work=blocks * parts,
+        grain=max(1, MIN_WORK // max(1, 8 * rows * block * windows.taps)),
+        scratch_bytes=2 * space + 4 * (rows * block + LANES),
         weights=0,
         taps=windows.taps,
     )

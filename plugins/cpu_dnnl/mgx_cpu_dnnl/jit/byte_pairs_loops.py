@@ -56,7 +56,7 @@ class FilterPlan(ProductPlan):
 
 
 class Channels(ProductWriter):
-    """Code generator for depthwise convolutions: an item is a block of results with all channels."""
+    """Code generator for depthwise convolutions: an item is a block of results of a block of channels."""
 
     def __init__(self, c: Code, plan: ChannelPlan) -> None:
         super().__init__(c, plan.epilogue, plan.args, 4)
@@ -65,17 +65,20 @@ class Channels(ProductWriter):
     def write(self) -> None:
         c = self.c
         left, weights, totals, zero = self.given
-        sums, n = self.sums, self.arg("n")
+        rows, block = self.arg("rows"), self.arg("block")
+        sums = c.gep(self.sums, self.arg("space"), "i16")
 
         def item(index: list[V], _: V) -> None:
-            row0 = c.op("mul", index[0], self.arg("rows"))
-            count = c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), row0))
-            c.run("mgx_pair_channels_2", left, self.place("windows"), row0, count, weights, totals, sums, n, zero)
-            self.results.rows(sums, n, row0, count, self.zero, n, self.plan.ragged)
+            channel = c.op("mul", index[0], block)
+            row0 = c.op("mul", index[1], rows)
+            count = c.intrinsic("smin", rows, c.op("sub", self.arg("m"), row0))
+            some = c.intrinsic("smin", block, c.op("sub", self.arg("n"), channel))
+            where = self.place("windows"), row0, count, some, self.arg("tile")
+            what = c.gep(weights, c.op("mul", channel, i64(2)), "i16"), c.gep(totals, channel, "i32")
+            c.run("mgx_pair_channels_3", c.gep(left, channel, "i8"), *where, *what, sums, self.sums, zero)
+            self.results.rows(sums, some, row0, count, channel, some, self.plan.ragged)
 
-        rows = self.arg("rows")
-        before = c.op("add", self.arg("m"), c.op("sub", rows, self.one))
-        items(c, [c.op("udiv", before, rows)], item)
+        items(c, [self.arg("blocks"), self.arg("parts")], item)
 
 
 class Filters(ProductWriter):

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 PLANS = Kernels("cpu")
 
 MAX_AXES: Final = 3  # maximum spatial axes
-CHANNELS: Final = 16  # channels per vector of a depthwise convolution
+CHANNELS: Final = 16  # minimum channels of minimal filtering
 TRANSFORM_COST: Final = 40  # cost of transforming one element of a Winograd tile, forward or back, in multiplications
 MAX_RATIO: Final = 0.9  # maximum cost relative to the direct convolution: margin for costs not modelled
 
@@ -115,7 +115,7 @@ def convolution(
     x = as_channels_last(e, x)
     if x.strides[1] != 1 and x.lens[1] > 1:
         raise Refused("the channels are not contiguous")
-    if w.lens[1] == 1 and op.group > 1 and w.lens[0] >= CHANNELS:
+    if w.lens[1] == 1 and op.group > 1:
         x, _ = expand_multiplier(e, x, lens[1], op.group)
         return depthwise(e, x, w, lens, moves, weights, zero, points)
     if _winograd_pays_off(lens, w.lens, op.group, moves):
@@ -266,24 +266,25 @@ def pack_panels(matrix: Array) -> Array:
 
 
 def pack_depthwise(e: CpuEmitter, array: Array, points: Array | None) -> tuple[Value, Value]:
-    """Packs depthwise weights minus zero points as [row pairs, columns, channels, 2]; also returns their sums per channel.
-
-    A window of one row is transposed to one column first.
-    """
+    """Packs depthwise weights minus zero points for `PairChannels`; also returns their sums per channel."""
+    from ..jit.byte_pairs import LANES
 
     def pack() -> list[Array]:
         channels, columns = array.shape[0], array.shape[-1]
         wide = array.astype(np.int16).reshape(channels, -1, columns)
         if points is not None:
             wide = wide - points.astype(np.int16).reshape(-1, 1, 1)
-        totals = wide.astype(np.int32).sum((1, 2), dtype=np.int32)
-        if wide.shape[1] == 1:
+        totals = wide.sum((1, 2), dtype=np.int32)
+        upright = wide.shape[1] > 1
+        if not upright:
             wide = wide.swapaxes(1, 2)
         lines, columns = wide.shape[1:]
-        whole = np.zeros((channels, -(-lines // 2) * 2, columns), np.int16)
-        whole[:, :lines] = wide
-        apart = whole.reshape(channels, -1, 2, columns).transpose(1, 3, 0, 2)
-        return [np.ascontiguousarray(apart), totals]
+        starts, pairs = (2, lines // 2 + 1) if upright else (1, -(-lines // 2))
+        whole = np.zeros((starts, max(channels, LANES), 2 * pairs, columns), np.int16)
+        for start in range(starts):
+            whole[start, :channels, start : start + lines] = wide
+        apart = whole.reshape(starts, -1, pairs, 2, columns).transpose(0, 2, 4, 1, 3)
+        return [np.ascontiguousarray(apart), np.pad(totals, (0, max(0, LANES - channels)))]
 
     packed, totals = e.derived_literals([array, points], "pairs of channels", pack)
     return packed, totals
