@@ -144,46 +144,79 @@ struct Place {
         }
         image = result;
     }
-    void next(const Windows &w) {
-        for (int a = 2; a >= 0; --a) {
-            if (++at[a] < w.out[a]) return;
-            at[a] = 0;
-        }
-        ++image;
-    }
     int64_t origin(const Windows &w, int axis) const { return at[axis] * w.stride[axis] - w.begin[axis]; }
 };
+
+// Returns the address of an input line of a window, null outside the image.
+const uint8_t *line_of(const uint8_t *image, const Windows &w, const Place &place, int64_t line) {
+    const int64_t z = place.origin(w, 0) + line / w.taps[1] * w.dilation[0];
+    const int64_t y = place.origin(w, 1) + line % w.taps[1] * w.dilation[1];
+    return z >= 0 && z < w.in[0] && y >= 0 && y < w.in[1] ? image + z * w.step[0] + y * w.step[1] : nullptr;
+}
+
+// The columns of a window line that are inside an image: taps [from, to).
+struct Columns {
+    int64_t from, to;
+
+    Columns(const Windows &w, int64_t left)
+        : from(left >= 0 ? 0 : std::min(w.taps[2], (-left + w.dilation[2] - 1) / w.dilation[2])),
+          to(left >= w.in[2] ? from : std::max(from, std::min(w.taps[2], (w.in[2] - left + w.dilation[2] - 1) / w.dilation[2]))) {}
+};
+
+// Widens a line of the windows of `count` adjacent results; line: that of the image, `left`: the first window's column.
+template <bool is_signed>
+void widen_lines(const Windows &w, const uint8_t *line, int64_t left, int64_t count, int16_t *rows, int64_t pitch, __m256i zero) {
+    const int64_t channels = w.channels, taps = w.taps[2], across = w.across * w.dilation[2], run = taps * channels;
+    const int64_t room = w.in[2] - 1 - (taps - 1) * w.dilation[2] - left; // of windows inside the image
+    const int64_t begin = left >= 0 ? 0 : std::min(count, (-left + w.stride[2] - 1) / w.stride[2]);
+    const int64_t end = room < 0 ? begin : std::max(begin, std::min(count, room / w.stride[2] + 1));
+    const auto one = [&](int64_t i) {
+        const Columns inside(w, left + i * w.stride[2]);
+        int16_t *to = rows + i * pitch;
+        const uint8_t *source = line + (left + i * w.stride[2] + inside.from * w.dilation[2]) * w.across;
+        clear(to, inside.from * channels);
+        for (int64_t t = inside.from; t < inside.to; ++t, source += across)
+            widen<is_signed>(source, channels, to + t * channels, zero);
+        clear(to + inside.to * channels, (taps - inside.to) * channels);
+    };
+    for (int64_t i = 0; i < begin; ++i)
+        one(i);
+    if (across == channels) {
+        const uint8_t *source = line + (left + begin * w.stride[2]) * w.across;
+        const int64_t step = w.stride[2] * w.across;
+        for (int64_t i = begin; i < end; ++i, source += step)
+            widen<is_signed>(source, run, rows + i * pitch, zero);
+    } else {
+        for (int64_t i = begin; i < end; ++i)
+            one(i);
+    }
+    for (int64_t i = end; i < count; ++i)
+        one(i);
+}
 
 template <bool is_signed>
 void widen_windows(const uint8_t *x, const Windows &w, int64_t first, int64_t count, int64_t line, int64_t lines, int16_t *rows,
         int64_t pitch, __m256i zero) {
-    const int64_t channels = w.channels, taps = w.taps[2], across = w.across * w.dilation[2], run = taps * channels;
-    const bool dense = across == channels;
-    Place place(w, first);
-    for (; count > 0; --count, rows += pitch, place.next(w)) {
-        const uint8_t *image = x + place.image * w.images;
-        const int64_t left = place.origin(w, 2), step = w.dilation[2];
-        const int64_t from = left >= 0 ? 0 : std::min(taps, (-left + step - 1) / step);
-        const int64_t to = left >= w.in[2] ? from : std::max(from, std::min(taps, (w.in[2] - left + step - 1) / step));
-        int16_t *out = rows;
-        for (int64_t l = line; l < line + lines; ++l, out += run) {
-            const int64_t z = place.origin(w, 0) + l / w.taps[1] * w.dilation[0];
-            const int64_t y = place.origin(w, 1) + l % w.taps[1] * w.dilation[1];
-            if (z < 0 || z >= w.in[0] || y < 0 || y >= w.in[1] || from == to) {
-                clear(out, run);
-                continue;
-            }
-            const uint8_t *source = image + z * w.step[0] + y * w.step[1] + (left + from * step) * w.across;
-            clear(out, from * channels);
-            if (dense) {
-                widen<is_signed>(source, (to - from) * channels, out + from * channels, zero);
+    const int64_t run = w.taps[2] * w.channels;
+    while (count > 0) {
+        const Place place(w, first);
+        const int64_t results = std::min(count, w.out[2] - place.at[2]);
+        int16_t *to = rows;
+        for (int64_t l = line; l < line + lines; ++l, to += run) {
+            const uint8_t *source = line_of(x + place.image * w.images, w, place, l);
+            if (source) {
+                widen_lines<is_signed>(w, source, place.origin(w, 2), results, to, pitch, zero);
             } else {
-                for (int64_t t = from; t < to; ++t, source += across)
-                    widen<is_signed>(source, channels, out + t * channels, zero);
+                for (int64_t i = 0; i < results; ++i)
+                    clear(to + i * pitch, run);
             }
-            clear(out + to * channels, (taps - to) * channels);
         }
-        clear(out, rows + pitch - out);
+        for (int64_t i = 0; i < results; ++i)
+            for (int64_t p = lines * run; p < pitch; ++p)
+                rows[i * pitch + p] = 0;
+        rows += results * pitch;
+        first += results;
+        count -= results;
     }
 }
 
