@@ -101,12 +101,14 @@ template <bool is_signed> inline void widen(const uint8_t *from, int64_t count, 
         return;
     }
     const __m128i point = _mm256_castsi256_si128(zero);
-    if (count >= 8) { // the two vectors may overlap
-        for (const int64_t i : {int64_t(0), count - 8}) {
+    if (count >= 8) {
+        const auto eight = [&](int64_t i) {
             const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i *>(from + i));
             const __m128i wide = is_signed ? _mm_cvtepi8_epi16(bytes) : _mm_cvtepu8_epi16(bytes);
             _mm_storeu_si128(reinterpret_cast<__m128i *>(to + i), _mm_sub_epi16(wide, point));
-        }
+        };
+        eight(0);
+        if (count > 8) eight(count - 8); // the two vectors may overlap
         return;
     }
     const int plain = int16_t(_mm_extract_epi16(point, 0));
@@ -154,6 +156,8 @@ const uint8_t *line_of(const uint8_t *image, const Windows &w, const Place &plac
     return z >= 0 && z < w.in[0] && y >= 0 && y < w.in[1] ? image + z * w.step[0] + y * w.step[1] : nullptr;
 }
 
+constexpr int64_t max_copied = 32, max_copied_lines = 8; // elements and lines of windows that are copied
+
 // The columns of a window line that are inside an image: taps [from, to).
 struct Columns {
     int64_t from, to;
@@ -170,14 +174,16 @@ void widen_lines(const Windows &w, const uint8_t *line, int64_t left, int64_t co
     const int64_t room = w.in[2] - 1 - (taps - 1) * w.dilation[2] - left; // of windows inside the image
     const int64_t begin = left >= 0 ? 0 : std::min(count, (-left + w.stride[2] - 1) / w.stride[2]);
     const int64_t end = room < 0 ? begin : std::max(begin, std::min(count, room / w.stride[2] + 1));
+    const auto some = [&](int64_t i, int64_t from, int64_t to) {
+        const uint8_t *source = line + (left + i * w.stride[2] + from * w.dilation[2]) * w.across;
+        for (int64_t t = from; t < to; ++t, source += across)
+            widen<is_signed>(source, channels, rows + i * pitch + t * channels, zero);
+    };
     const auto one = [&](int64_t i) {
         const Columns inside(w, left + i * w.stride[2]);
-        int16_t *to = rows + i * pitch;
-        const uint8_t *source = line + (left + i * w.stride[2] + inside.from * w.dilation[2]) * w.across;
-        clear(to, inside.from * channels);
-        for (int64_t t = inside.from; t < inside.to; ++t, source += across)
-            widen<is_signed>(source, channels, to + t * channels, zero);
-        clear(to + inside.to * channels, (taps - inside.to) * channels);
+        clear(rows + i * pitch, inside.from * channels);
+        some(i, inside.from, inside.to);
+        clear(rows + i * pitch + inside.to * channels, (taps - inside.to) * channels);
     };
     for (int64_t i = 0; i < begin; ++i)
         one(i);
@@ -188,30 +194,66 @@ void widen_lines(const Windows &w, const uint8_t *line, int64_t left, int64_t co
             widen<is_signed>(source, run, rows + i * pitch, zero);
     } else {
         for (int64_t i = begin; i < end; ++i)
-            one(i);
+            some(i, 0, taps);
     }
     for (int64_t i = end; i < count; ++i)
         one(i);
+}
+
+// As widen_windows for adjacent results, if the lines of their windows are short and contiguous: each line of the image is widened
+// once and copied in whole vectors, which overwrite the beginning of the next row.
+template <bool is_signed>
+void copy_windows(const uint8_t *image, const Windows &w, const Place &place, int64_t count, int64_t line, int64_t lines, int16_t *rows,
+        int64_t pitch, __m256i zero) {
+    constexpr int64_t space = 2048;
+    int16_t widened[space + max_copied];
+    const int64_t channels = w.channels, run = w.taps[2] * channels, step = w.stride[2] * channels;
+    const int64_t part = std::max<int64_t>((space / lines - run) / step + 1, 1);
+    for (int64_t first = 0; first < count; first += part, rows += part * pitch) {
+        const int64_t results = std::min(part, count - first), size = (results - 1) * step + run, left = place.origin(w, 2) + first * w.stride[2];
+        const int64_t from = std::clamp<int64_t>(-left * channels, 0, size);
+        const int64_t to = std::clamp<int64_t>((w.in[2] - left) * channels, from, size);
+        for (int64_t l = 0; l < lines; ++l) {
+            const uint8_t *source = line_of(image, w, place, line + l);
+            int16_t *out = widened + l * size;
+            clear(out, source ? from : size);
+            if (!source) continue;
+            if (to > from) widen<is_signed>(source + left * w.across + from, to - from, out + from, zero);
+            clear(out + to, size - to);
+        }
+        for (int64_t i = 0; i < results; ++i) {
+            const int16_t *source = widened + i * step;
+            int16_t *out = rows + i * pitch;
+            for (int64_t l = 0; l < lines; ++l, source += size, out += run) {
+                store(out, load(source));
+                if (run > 16) store(out + 16, load(source + 16));
+            }
+        }
+    }
 }
 
 template <bool is_signed>
 void widen_windows(const uint8_t *x, const Windows &w, int64_t first, int64_t count, int64_t line, int64_t lines, int16_t *rows,
         int64_t pitch, __m256i zero) {
     const int64_t run = w.taps[2] * w.channels;
+    const bool copied = w.across == w.channels && w.dilation[2] == 1 && run <= max_copied && lines <= max_copied_lines;
     while (count > 0) {
         const Place place(w, first);
+        const uint8_t *image = x + place.image * w.images;
         const int64_t results = std::min(count, w.out[2] - place.at[2]);
-        int16_t *to = rows;
+        const int64_t short_of = copied ? results - (results == count) : 0; // copies of the last row would write past it
+        if (short_of > 0) copy_windows<is_signed>(image, w, place, short_of, line, lines, rows, pitch, zero);
+        int16_t *to = rows + short_of * pitch;
         for (int64_t l = line; l < line + lines; ++l, to += run) {
-            const uint8_t *source = line_of(x + place.image * w.images, w, place, l);
+            const uint8_t *source = line_of(image, w, place, l);
             if (source) {
-                widen_lines<is_signed>(w, source, place.origin(w, 2), results, to, pitch, zero);
+                widen_lines<is_signed>(w, source, place.origin(w, 2) + short_of * w.stride[2], results - short_of, to, pitch, zero);
             } else {
-                for (int64_t i = 0; i < results; ++i)
+                for (int64_t i = 0; i < results - short_of; ++i)
                     clear(to + i * pitch, run);
             }
         }
-        for (int64_t i = 0; i < results; ++i)
+        for (int64_t i = short_of; i < results; ++i)
             for (int64_t p = lines * run; p < pitch; ++p)
                 rows[i * pitch + p] = 0;
         rows += results * pitch;
