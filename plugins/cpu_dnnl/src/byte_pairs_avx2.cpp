@@ -210,7 +210,8 @@ void copy_windows(const uint8_t *image, const Windows &w, const Place &place, in
     const int64_t channels = w.channels, run = w.taps[2] * channels, step = w.stride[2] * channels;
     const int64_t part = std::max<int64_t>((space / lines - run) / step + 1, 1);
     for (int64_t first = 0; first < count; first += part, rows += part * pitch) {
-        const int64_t results = std::min(part, count - first), size = (results - 1) * step + run, left = place.origin(w, 2) + first * w.stride[2];
+        const int64_t results = std::min(part, count - first), size = (results - 1) * step + run;
+        const int64_t left = place.origin(w, 2) + first * w.stride[2];
         const int64_t from = std::clamp<int64_t>(-left * channels, 0, size);
         const int64_t to = std::clamp<int64_t>((w.in[2] - left) * channels, from, size);
         for (int64_t l = 0; l < lines; ++l) {
@@ -236,24 +237,26 @@ template <bool is_signed>
 void widen_windows(const uint8_t *x, const Windows &w, int64_t first, int64_t count, int64_t line, int64_t lines, int16_t *rows,
         int64_t pitch, __m256i zero) {
     const int64_t run = w.taps[2] * w.channels;
-    const bool copied = w.across == w.channels && w.dilation[2] == 1 && run <= max_copied && lines <= max_copied_lines;
+    const int64_t reach = (lines - 1) * run + (run > 16 ? 32 : 16); // of the copies of a row
+    const bool dense = w.across == w.channels && w.dilation[2] == 1;
+    const bool copied = dense && run <= max_copied && lines <= max_copied_lines && reach <= 2 * pitch;
     while (count > 0) {
         const Place place(w, first);
         const uint8_t *image = x + place.image * w.images;
         const int64_t results = std::min(count, w.out[2] - place.at[2]);
-        const int64_t short_of = copied ? results - (results == count) : 0; // copies of the last row would write past it
-        if (short_of > 0) copy_windows<is_signed>(image, w, place, short_of, line, lines, rows, pitch, zero);
-        int16_t *to = rows + short_of * pitch;
+        const int64_t copies = copied ? results - (results == count) : 0; // those of the last row would write past it
+        if (copies > 0) copy_windows<is_signed>(image, w, place, copies, line, lines, rows, pitch, zero);
+        int16_t *to = rows + copies * pitch;
         for (int64_t l = line; l < line + lines; ++l, to += run) {
             const uint8_t *source = line_of(image, w, place, l);
             if (source) {
-                widen_lines<is_signed>(w, source, place.origin(w, 2) + short_of * w.stride[2], results - short_of, to, pitch, zero);
+                widen_lines<is_signed>(w, source, place.origin(w, 2) + copies * w.stride[2], results - copies, to, pitch, zero);
             } else {
-                for (int64_t i = 0; i < results - short_of; ++i)
+                for (int64_t i = 0; i < results - copies; ++i)
                     clear(to + i * pitch, run);
             }
         }
-        for (int64_t i = short_of; i < results; ++i)
+        for (int64_t i = copies; i < results; ++i)
             for (int64_t p = lines * run; p < pitch; ++p)
                 rows[i * pitch + p] = 0;
         rows += results * pitch;
@@ -293,10 +296,10 @@ inline int64_t vector_at(int64_t channel, int64_t channels) { return std::max<in
 // Pairing of taps: two lines of the window in one column or, for a window of one line, two columns.
 struct Pairing {
     bool upright;
-    int64_t lines;   // of the window
-    int64_t taps;    // pairs of a group of lines
-    int64_t apart;   // columns from one pair to the next
-    int64_t groups;  // groups of the weights
+    int64_t lines;    // of the window
+    int64_t taps;     // pairs of a group of lines
+    int64_t apart;    // columns from one pair to the next
+    int64_t groups;   // groups of the weights
     bool overlapping; // lines of results share groups
 
     explicit Pairing(const Windows &w)
@@ -399,8 +402,9 @@ template <bool is_signed> struct PairPacker {
 
 // Interleaved inputs of a line of results, and the weights of their 8 channels.
 struct PairLine {
-    int64_t groups, taps, apart, group, stride; // strides in bytes: of taps, groups and results
-    int64_t weights;                            // elements between the weights of consecutive pairs
+    int64_t groups, taps;
+    int64_t apart, group, stride; // bytes between taps, groups and results
+    int64_t weights;              // elements between the weights of consecutive pairs
 };
 
 template <int T> inline void store_all(const __m256i (&acc)[T], int32_t *sums, int64_t pitch) {
@@ -411,7 +415,8 @@ template <int T> inline void store_all(const __m256i (&acc)[T], int32_t *sums, i
     }
 }
 
-template <int T> void sum_any(const PairLine &line, const char *pairs, const int16_t *weights, __m256i begin, int32_t *sums, int64_t pitch) {
+template <int T>
+void sum_any(const PairLine &line, const char *pairs, const int16_t *weights, __m256i begin, int32_t *sums, int64_t pitch) {
     __m256i acc[T];
     MGX_UNROLLED
     for (int i = 0; i < T; ++i)
