@@ -9,7 +9,9 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
+from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.plans import byte_channels, byte_pairs
+from mgx_cpu_dnnl.shared import KernelCache, shared
 
 
 @pytest.fixture(autouse=True)
@@ -234,11 +236,39 @@ def test_nothing_is_read_past_the_rows(both: Any, drawn: Any, at_the_end_of_a_pa
     np.testing.assert_array_equal(got, wanted)
 
 
-@pytest.mark.parametrize("kind", [np.uint8, np.int8])
-@pytest.mark.parametrize("zero", [0, 5])
-@pytest.mark.parametrize(("n", "group"), [(64, 1), (100, 1), (36, 1), (36, 36), (36, 2)])
-def test_epilogues_end_within_one_unit(both: Any, drawn: Any, n: int, group: int, zero: int, kind: Any) -> None:
+@pytest.mark.parametrize(("kind", "zero"), [(np.uint8, 0), (np.uint8, 5), (np.int8, 5)])
+@pytest.mark.parametrize(
+    ("channels", "n", "group", "window"),
+    [
+        (36, 64, 1, 3),
+        (36, 100, 1, 3),
+        (36, 36, 1, 3),
+        (36, 36, 36, 3),
+        (36, 36, 2, 3),
+        (36, 20, 1, 1),
+        (36, 12, 1, 1),
+        (36, 5, 1, 1),
+        (5, 5, 5, 3),
+        (8, 8, 8, 3),
+        (12, 12, 12, 3),
+        (72, 72, 72, 3),
+    ],
+)
+def test_epilogues_end_within_one_unit(
+    both: Any,
+    drawn: Any,
+    monkeypatch: Any,
+    channels: int,
+    n: int,
+    group: int,
+    window: int,
+    zero: int,
+    kind: Any,
+    engine: Engine,
+) -> None:
     """A bias, relu and rounding."""
+    monkeypatch.setitem(vars(shared()), "engine", engine)
+    monkeypatch.setattr(shared(), "kernels", KernelCache())
     r = np.random.default_rng(2)
     program = mgx.Program()
     main = program.get_main_module()
@@ -247,19 +277,19 @@ def test_epilogues_end_within_one_unit(both: Any, drawn: Any, n: int, group: int
         numbers = main.add_literal(np.float32(scale)), main.add_literal(np.array(point, kind))
         return main.add(mgx.op(name), x, *numbers)
 
-    x = main.add_parameter("x", mgx.Shape(dt.of(np.dtype(kind)), [1, 36, 9, 9]))
+    x = main.add_parameter("x", mgx.Shape(dt.of(np.dtype(kind)), [1, channels, 9, 9]))
     scales = main.add_literal(r.uniform(0.005, 0.01, n).astype(np.float32))
-    codes = main.add_literal(r.integers(-127, 128, (n, 36 // group, 3, 3), np.int8))
+    codes = main.add_literal(r.integers(-127, 128, (n, channels // group, window, window), np.int8))
     w = main.add(mgx.op("dequantizelinear", axis=0), codes, scales)
-    made = main.add(
-        mgx.op("convolution", padding=(1, 1, 1, 1), group=group), scaled("dequantizelinear", x, 0.05, zero), w
-    )
+    how = mgx.op("convolution", padding=(window // 2,) * 4, group=group)
+    made = main.add(how, scaled("dequantizelinear", x, 0.05, zero), w)
     bias = main.add_literal(r.normal(0, 1, (1, n, 1, 1)).astype(np.float32))
     spread = main.add(mgx.op("multibroadcast", out_lens=tuple(made.shape.lens())), bias)
     total = main.add(mgx.op("relu"), main.add(mgx.op("add"), made, spread))
-    main.add_return([scaled("quantizelinear", total, 0.9 / group**0.5, zero)])
-    got, wanted, steps = both(program, {"x": drawn(r, kind, (1, 36, 9, 9))})
-    assert any(s.startswith({1: "conv filters", 2: "conv pairs", 36: "conv channels"}[group]) for s in steps)
+    main.add_return([scaled("quantizelinear", total, 0.05 * window * (channels / group) ** 0.5, zero)])
+    got, wanted, steps = both(program, {"x": drawn(r, kind, (1, channels, 9, 9))})
+    name = "channels" if group == channels else "filters" if group == 1 and window == 3 else "pairs"
+    assert any(s.startswith(f"conv {name}") for s in steps)
     apart = np.abs(got.astype(np.int64) - wanted.astype(np.int64))
     assert np.ptp(wanted.astype(np.int64)) > 60
     assert apart.max() <= 1  # if a sum is half way between two units, the last one may differ
