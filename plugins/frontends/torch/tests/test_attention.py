@@ -107,3 +107,22 @@ def test_flex_attention_over_any_number_of_rows(called: Callable[..., Any]) -> N
     for count in (20, 7):
         x = [t[:, :, :count] for t in given]
         torch.testing.assert_close(lowered(*x), module(*x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_by_functions_that_read_sizes() -> None:
+    def attend(x: torch.Tensor, kept: int) -> torch.Tensor:
+        def weighted(score: Any, b: Any, h: Any, i: Any, j: Any) -> Any:
+            return torch.where(j < kept - 1, score * kept, score - x.shape[2])
+
+        def allowed(b: Any, h: Any, i: Any, j: Any) -> Any:
+            return i - j < x.shape[2] - kept
+
+        mask = create_block_mask(allowed, None, None, x.shape[2], x.shape[2], device="cpu")
+        return flex_attention(x, x, x, weighted, mask)
+
+    compiled = torch.compile(attend, backend="mgx", dynamic=True, options={"strict": True})
+    with torch.no_grad():
+        for rows, kept in ((12, 5), (9, 7)):
+            x = torch.randn(1, 2, rows, 8)
+            torch.testing.assert_close(compiled(x, kept), attend(x, kept), rtol=1e-5, atol=1e-5)

@@ -40,7 +40,11 @@ def flex_attention(
     sizes = [*n.result().shape[:3], n.given(1).shape[2]]
     read = [s if place.users else 1 for s, place in zip(sizes, _placeholders(allowed), strict=False)]
     given, device = described(n.fx.args), n.given(0).device
-    (where,) = _traced(n, lambda *buffers: everywhere(allowed, (), read, buffers, device), given[8], mask_buffers)
+
+    def mask(q: Any, k: Any, *buffers: torch.Tensor) -> torch.Tensor:  # q and k, of which some buffers may be sizes
+        return everywhere(allowed, (), read, buffers, device)
+
+    (where,) = _traced(n, mask, [*given[:2], *given[8]], [q, k, *mask_buffers])
     used = [True, n.output_used(1), n.output_used(2)]
     if _is_identity(score) and used == [True, False, False]:
         return [attended(n, q, k, v, where, False, scale), None, None]
@@ -64,18 +68,33 @@ def flex_attention(
 
 
 def everywhere(
-    function: Callable[..., torch.Tensor],
+    graph: torch.fx.GraphModule,
     scores: Sequence[torch.Tensor],
     sizes: Sequence[Any],
     buffers: Sequence[torch.Tensor],
     device: torch.device,
 ) -> torch.Tensor:
-    """Applies a function of a score (or none) and its batch, head, query and key to all positions; buffers are passed whole."""
+    """Applies a graph of a score (or none) and its batch, head, query and key to all positions; buffers are passed whole."""
     places = [torch.arange(s, dtype=torch.int32, device=device) for s in sizes]
+    function: Callable[..., Any] = OnTensors(graph).run
     for axis in (3, 2, 1, 0):
         dims = [0] * len(scores) + [0 if a == axis else None for a in range(4)] + [None] * len(buffers)
         function = torch.vmap(function, tuple(dims))
     return function(*scores, *places, *buffers)
+
+
+class OnTensors(torch.fx.Interpreter):
+    """Runs a graph; sizes become tensors where an operator takes a tensor, since vmap does not accept them there."""
+
+    def call_function(self, target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if isinstance(target, torch._ops.OpOverload):
+            args = tuple(
+                torch.scalar_tensor(x, dtype=torch.int64)
+                if isinstance(x, torch.SymInt) and str(argument.type) == "Tensor"
+                else x
+                for x, argument in zip(args, target._schema.arguments, strict=False)
+            )
+        return super().call_function(target, args, kwargs)
 
 
 def _placeholders(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
@@ -90,7 +109,7 @@ def _is_identity(score: torch.fx.GraphModule) -> bool:
 
 def _traced(n: Node, function: Callable[..., Any], given: Sequence[Any], values: Sequence[Any]) -> list[Instruction]:
     """Traces a function of tensors, of which `given` is torch's metadata, and converts the graph for their values."""
-    if not all(isinstance(g, torch.Tensor) for g in given):
+    if not all(isinstance(g, (torch.Tensor, torch.SymInt)) for g in given):
         n.unsupported("its functions read numbers that torch computes; pass them as tensors")
     with n.given(0).fake_mode:
         traced = make_fx(function)(*given)
