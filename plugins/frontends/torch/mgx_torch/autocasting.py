@@ -11,7 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .calls import name_of
+from .calls import name_of, subgraphs
 from .decompositions import PASSED_BY
 from .node import described
 
@@ -58,7 +58,7 @@ def _cast(gm: torch.fx.GraphModule, region: Region | None) -> None:
     for node in list(gm.graph.nodes):
         if node.op != "call_function":  # inputs may have the names of operators
             continue
-        for inner in _called(gm, node):
+        for inner in subgraphs(node):
             _cast(inner, node.args[:4] if node.target is AUTOCAST else region)
         if node.target is ASSERTS:  # the original types
             gm.graph.erase_node(node)
@@ -70,12 +70,6 @@ def _cast(gm: torch.fx.GraphModule, region: Region | None) -> None:
         elif region is not None and name_of(node.target)[1] in PASSED_BY and _narrows(node, region):
             _cast_operands(gm.graph, node, region[1])
     gm.recompile()
-
-
-def _called(gm: torch.fx.GraphModule, node: torch.fx.Node) -> list[torch.fx.GraphModule]:
-    """Returns the subgraphs that a node calls."""
-    given = [getattr(gm, str(x.target), None) for x in node.all_input_nodes if x.op == "get_attr"]
-    return [inner for inner in given if isinstance(inner, torch.fx.GraphModule)]
 
 
 def _narrows(node: torch.fx.Node, region: Region) -> bool:

@@ -14,11 +14,11 @@ from torch._dynamo.backends.common import aot_autograd
 from mgx_core import DeviceError, MgxError, PluginError, UnsupportedError
 from mgx_core.converting.converters import Converters
 
-from .calls import name_of
+from .calls import is_assertion, name_of, subgraphs
 from .compiled import CompiledGraph
 from .converters.factorization import FACTORIZATIONS
 from .decompositions import all_converters, differentiable_layers, kept_whole, traced_table
-from .modes import autocasts, differentiates
+from .modes import autocasts, differentiates, nodes_of
 from .node import NAME, place_of
 from .options import TorchOptions
 from .partition import eager_name, shared, split, stages
@@ -116,6 +116,7 @@ class Taken:
         self.watches = aliases  # graphs for inference
         for node in self.gm.graph.nodes:
             node.meta[NAME] = node.name
+        self.assertions = _assertions(self.gm)
         self.writes = _writes(self.gm)
         changed = {i for i, _ in self.writes}
         self.static = [i for i in static if i not in changed]
@@ -130,11 +131,14 @@ class Taken:
     def __call__(self, args: list[Any]) -> list[Any]:
         """Returns the results; clears the list of arguments, so that unreferenced ones are freed."""
         found = self._first(args) if self.ready is None else self.ready(*args)
-        if not self.writes:
+        if not self.writes and not self.assertions:
             args.clear()
             return found
-        kept = len(found) - len(self.writes)
-        for (index, _), value in zip(self.writes, found[kept:], strict=True):
+        written = len(found) - len(self.writes)
+        kept = written - len(self.assertions)
+        for message, condition in zip(self.assertions, found[kept:written], strict=True):
+            assert_holds(condition, message)
+        for (index, _), value in zip(self.writes, found[written:], strict=True):
             overwrite(args[index], value)
         args.clear()
         return list(found[:kept])
@@ -240,6 +244,14 @@ def _random_numbers(gm: torch.fx.GraphModule, args: Sequence[Any]) -> Callable[[
     return restore
 
 
+def assert_holds(condition: torch.Tensor | bool, message: str) -> None:
+    """Raises RuntimeError with a message if a condition is false; for one on a device, its error, later."""
+    if isinstance(condition, torch.Tensor):
+        torch._assert_async(condition, message)
+    elif not condition:
+        raise RuntimeError(message)
+
+
 def overwrite(tensor: torch.Tensor, value: torch.Tensor) -> None:
     """Writes a result to a caller's tensor, unless it is stored there already."""
     if value.data_ptr() != tensor.data_ptr() or value.stride() != tensor.stride():
@@ -270,6 +282,8 @@ def not_ours(node: torch.fx.Node, converters: Converters, strict: bool = False) 
     if node.op in ("placeholder", "output", "get_attr") or node.op != "call_function":
         return ""
     target = node.target
+    if any(is_assertion(inner) for gm in subgraphs(node) for inner in nodes_of(gm)):
+        return f"{describe(node)} checks an assertion inside a branch or loop"
     if isinstance(target, torch._ops.OpOverload):
         if torch.Tag.nondeterministic_seeded in target.tags and not _inert(node):
             return f"{describe(node)} uses torch's random number generator"
@@ -310,6 +324,23 @@ def describe(node: torch.fx.Node) -> str:
 
 def _operators(gm: torch.fx.GraphModule) -> list[str]:
     return [str(n.target) for n in gm.graph.nodes if n.op == "call_function" and "getitem" not in str(n.target)]
+
+
+def _assertions(gm: torch.fx.GraphModule) -> list[str]:
+    """Removes assertions from a graph, and returns their messages; the caller checks their conditions, which become results."""
+    (output,) = (n for n in gm.graph.nodes if n.op == "output")
+    conditions: list[Any] = []
+    messages: list[str] = []
+    for node in list(gm.graph.nodes):
+        if is_assertion(node):
+            if node.args[0] is not True:  # decided by torch
+                conditions.append(node.args[0])
+                messages.append(str(node.args[1]) if len(node.args) > 1 else "assertion failed")
+            gm.graph.erase_node(node)
+    if conditions:
+        output.args = ((*output.args[0], *conditions),)
+        gm.recompile()
+    return messages
 
 
 def _writes(gm: torch.fx.GraphModule) -> list[tuple[int, torch.fx.Node]]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from .node import Complex
 
-__all__ = ["asserts", "flat", "is_complex", "keywords_of", "name_of"]
+__all__ = ["asserts", "flat", "is_assertion", "is_complex", "keywords_of", "name_of", "subgraphs"]
 
 
 def name_of(target: Any) -> tuple[str, str, str]:
@@ -28,12 +28,29 @@ def name_of(target: Any) -> tuple[str, str, str]:
     )
 
 
+ASSERTIONS: Final = frozenset(
+    (torch.ops.aten._assert_scalar.default, torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.default)
+)
+
+
+def is_assertion(fx: torch.fx.Node) -> bool:
+    """Returns True for a check of a number or an element of a tensor at run time."""
+    return fx.target in ASSERTIONS
+
+
 def asserts(fx: torch.fx.Node) -> bool:
     """Returns True for an assertion, and for scalars used only by assertions."""
-    if fx.target in (torch.ops.aten._assert_scalar.default, torch.ops.aten._assert_async.msg):
+    if is_assertion(fx):
         return True
     number = isinstance(fx.meta.get("val"), (torch.SymInt, torch.SymBool))
     return number and bool(fx.users) and all(map(asserts, fx.users))
+
+
+def subgraphs(fx: torch.fx.Node) -> list[torch.fx.GraphModule]:
+    """Returns the subgraphs that a node calls: branches, loop bodies, checkpointed regions."""
+    module = fx.graph.owning_module
+    given = [getattr(module, str(x.target), None) for x in fx.all_input_nodes if x.op == "get_attr"]
+    return [inner for inner in given if isinstance(inner, torch.fx.GraphModule)]
 
 
 def is_complex(value: Any) -> bool:

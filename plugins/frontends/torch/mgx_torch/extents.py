@@ -18,7 +18,7 @@ from mgx_core.types.dim import Dim, Sym
 
 from .element_types import dtype_of
 
-__all__ = ["DECIDED", "Extents", "environment", "names_of_dims", "shape_of", "undecided"]
+__all__ = ["DECIDED", "Extents", "asserted", "environment", "names_of_dims", "shape_of", "undecided"]
 
 UNBOUNDED = 1 << 40
 # raised by torch under `undecided`; not available in older versions
@@ -190,6 +190,11 @@ class Extents:
         if float(share) != number or share < 0 or short or dims.bounds(found)[0] < 0:
             raise UnsupportedError(f"the size {self.text(size)} times {number} cannot be represented as an extent")
         return found * share.numerator // share.denominator
+
+
+def asserted(size: torch.SymInt) -> bool:
+    """Returns True for a size that depends on data and that torch replaced by a constant, since an assertion states its value."""
+    return not size.node.expr.free_symbols and bool(symbolic_shapes.free_unbacked_symbols(size.node._expr))
 
 
 def environment(values: Iterable[Any]) -> Any:

@@ -18,8 +18,8 @@ from mgx_core.types.dim import Dim, Sym, Symbol, bounds
 from .calls import asserts, flat, is_complex, keywords_of, name_of
 from .converter import COMPLEX
 from .element_types import dtype_of
-from .extents import DECIDED, Extents, undecided
-from .node import Complex, Node
+from .extents import DECIDED, Extents, asserted, undecided
+from .node import Complex, Node, described
 from .weights import shared_array
 
 __all__ = ["GraphConverter"]
@@ -113,7 +113,9 @@ class GraphConverter:
         computed = not isinstance(target, torch._ops.OpOverload)
         if isinstance(n.value, torch.SymInt) and computed and asserts(n.fx):
             return None
-        if isinstance(n.value, torch.SymInt) and (computed or self.extents.knows(n.value)):
+        if target is torch.sym_ite and all(isinstance(described(u), torch.SymBool) for u in n.fx.users):
+            return NotImplemented  # only compared, which needs no extent
+        if isinstance(n.value, torch.SymInt) and (computed or self.extents.knows(n.value)) and not asserted(n.value):
             return self.extents.of(n.value)
         if isinstance(n.value, torch.SymBool):
             return None if all(asserts(u) for u in n.fx.users) else NotImplemented

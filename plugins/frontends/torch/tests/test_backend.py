@@ -517,3 +517,65 @@ def test_one_of_many_threads_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(attempts) == 1
     for y in found:
         torch.testing.assert_close(y, torch.relu(x) + 1)
+
+
+def checked_element(x: torch.Tensor) -> torch.Tensor:
+    torch._assert_async((x < 5).all(), "an element of 5 or more")
+    return x * 2
+
+
+def checked_number(x: torch.Tensor) -> torch.Tensor:
+    torch._check(x.sum().item() < 9, lambda: "a sum of 9 or more")
+    return x * 2
+
+
+def checked_size(x: torch.Tensor) -> torch.Tensor:
+    y = x[x > 0]
+    torch._check(y.shape[0] == 2, lambda: "not two positive elements")
+    return y * 2
+
+
+def checked_both(x: torch.Tensor) -> torch.Tensor:
+    y, z = x[x > 0], x[x < 5]
+    torch._check(torch.sym_not((y.shape[0] > 2) | (z.shape[0] < 3)), lambda: "too many elements")
+    return y * 2
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (checked_element, "an element of 5 or more"),
+        (checked_number, "a sum of 9 or more"),
+        (checked_size, "not two positive elements"),
+        (checked_both, "u0 <= 2"),  # which torch asserts beside the function's own message
+    ],
+)
+@torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True)
+def test_assertions_on_elements_are_checked(function: Any, words: str, gradients: bool) -> None:
+    good, bad = (torch.tensor(x, requires_grad=gradients) for x in ([-1.0, 2.0, 3.0], [4.0, 2.0, 5.0]))
+    with torch.set_grad_enabled(gradients):
+        found = explain(function, good)
+        assert found.whole, str(found)
+        compiled = torch.compile(function, backend="mgx", fullgraph=True)
+        for _ in range(2):
+            close(compiled(good), function(good))
+            with pytest.raises(RuntimeError, match=words):
+                compiled(bad)
+
+
+def test_branches_with_assertions_are_left_to_torch() -> None:
+    def checked(x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async((x > 0).all(), "not positive")
+        return x * 2
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.cond(x.sum() > 0, checked, lambda x: x + 1, (x,))
+
+    found = explain(function, torch.ones(3))
+    assert any("checks an assertion inside a branch" in why for part in found.parts for why in part.reasons)
+    compiled = torch.compile(function, backend="mgx")
+    close(compiled(torch.ones(3)), torch.full((3,), 2.0))
+    close(compiled(torch.tensor([1.0, -2.0])), torch.tensor([2.0, -1.0]))
+    with pytest.raises(RuntimeError, match="not positive"):
+        compiled(torch.tensor([3.0, -2.0]))

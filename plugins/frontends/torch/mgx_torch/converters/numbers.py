@@ -1,4 +1,4 @@
-"""Arithmetic on SymFloats and caller-supplied numbers, as float64 scalars."""
+"""Arithmetic on SymFloats and caller-supplied numbers, as float64 scalars; comparisons of numbers, which assertions read."""
 
 from __future__ import annotations
 
@@ -32,3 +32,35 @@ for _python, _name in (
 @converts("sym_float", domain="python")
 def sym_float(n: Node, x: Scalar) -> Instruction:
     return n.tensor(x, dt.float64)
+
+
+def comparison(name: str) -> Converter:
+    def convert(n: Node, x: Scalar, y: Scalar) -> Instruction:
+        exact = not any(isinstance(n.given(i), (float, torch.SymFloat)) for i in (0, 1))
+        kind = dt.int64 if exact else dt.float64
+        return n.add(name, n.tensor(x, kind), n.tensor(y, kind))
+
+    return convert
+
+
+for _python, _name in (
+    ("eq", "equal"), ("ne", "not_equal"), ("lt", "less"), ("le", "less_or_equal"), ("gt", "greater"), ("ge", "greater_or_equal"),
+):  # fmt: skip
+    converts(_python, domain="python")(comparison(_name))
+
+
+def logical(name: str) -> Converter:
+    def convert(n: Node, *xs: Scalar) -> Instruction:
+        return n.add(name, *(n.tensor(x, dt.bool_) for x in xs))
+
+    return convert
+
+
+for _python, _name in (("and_", "logical_and"), ("or_", "logical_or"), ("sym_not", "not")):
+    converts(_python, domain="python")(logical(_name))
+
+
+@converts("sym_ite", domain="python")
+def sym_ite(n: Node, condition: Scalar, x: Scalar, y: Scalar) -> Instruction:
+    kind = dt.float64 if isinstance(n.value, torch.SymFloat) else dt.int64
+    return n.add("where", n.tensor(condition, dt.bool_), n.tensor(x, kind), n.tensor(y, kind))

@@ -80,7 +80,7 @@ def item(n: Node, x: Instruction) -> Instruction | Dim:
 
 
 def _only_multiplied(n: Node) -> bool:
-    """Returns True if a number is used only by pointwise tensor operators, and not in sizes."""
+    """Returns True if a number is used only by pointwise tensor operators and comparisons, and not in sizes."""
     wanted = n.value.node.expr.free_symbols
     for fx in n.fx.graph.nodes:
         found = fx.meta.get("val")
@@ -90,4 +90,8 @@ def _only_multiplied(n: Node) -> bool:
             ):
                 return False
     readers = [u for u in n.fx.users if described(u) is not None]  # assertions have no result
-    return all(isinstance(u.target, torch._ops.OpOverload) and torch.Tag.pointwise in u.target.tags for u in readers)
+    return all(
+        isinstance(u.meta["val"], torch.SymBool)
+        or (isinstance(u.target, torch._ops.OpOverload) and torch.Tag.pointwise in u.target.tags)
+        for u in readers
+    )
