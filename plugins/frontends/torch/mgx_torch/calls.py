@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Mapping
 from types import BuiltinFunctionType, FunctionType
 from typing import Any, Final
 
 import torch
 
-from .node import Complex
+from .node import Complex, described
 
-__all__ = ["asserts", "flat", "is_assertion", "is_complex", "keywords_of", "name_of", "subgraphs"]
+__all__ = [
+    "ARITHMETIC",
+    "asserts",
+    "flat",
+    "is_assertion",
+    "is_complex",
+    "keywords_of",
+    "name_of",
+    "only_computed_with",
+    "subgraphs",
+]
 
 
 def name_of(target: Any) -> tuple[str, str, str]:
@@ -33,6 +44,10 @@ ASSERTIONS: Final = frozenset(
 )
 
 
+# on integers
+ARITHMETIC: Final = frozenset((operator.add, operator.sub, operator.mul, operator.neg, operator.floordiv, operator.mod))
+
+
 def is_assertion(fx: torch.fx.Node) -> bool:
     """Returns True for a check of a number or an element of a tensor at run time."""
     return fx.target in ASSERTIONS
@@ -44,6 +59,28 @@ def asserts(fx: torch.fx.Node) -> bool:
         return True
     number = isinstance(fx.meta.get("val"), (torch.SymInt, torch.SymBool))
     return number and bool(fx.users) and all(map(asserts, fx.users))
+
+
+def only_computed_with(fx: torch.fx.Node) -> bool:
+    """Returns True if an integer, and numbers computed from it, are in no size, and are read by pointwise operators only."""
+    wanted = fx.meta["val"].node.expr.free_symbols
+    for node in fx.graph.nodes:
+        for found in flat(node.meta.get("val")):
+            if isinstance(found, torch.Tensor) and any(
+                isinstance(d, torch.SymInt) and d.node.expr.free_symbols & wanted for d in found.shape
+            ):
+                return False
+    return bool(wanted) and _only_computed_with(fx)
+
+
+def _only_computed_with(fx: torch.fx.Node) -> bool:
+    readers = [u for u in fx.users if described(u) is not None]  # assertions have no result
+    return all(
+        isinstance(u.meta["val"], torch.SymBool)
+        or (isinstance(u.target, torch._ops.OpOverload) and torch.Tag.pointwise in u.target.tags)
+        or (u.target in ARITHMETIC and isinstance(u.meta["val"], torch.SymInt) and _only_computed_with(u))
+        for u in readers
+    )
 
 
 def subgraphs(fx: torch.fx.Node) -> list[torch.fx.GraphModule]:

@@ -16,6 +16,7 @@ from mgx_core.ir.graph import Graph
 from mgx_core.types.dim import Sym
 
 from .axis_order import arranged, order_of
+from .calls import only_computed_with
 from .converter import Converters
 from .device_results import DeviceResults
 from .extents import Extents, environment, shape_of
@@ -274,6 +275,9 @@ def _inputs(
                     f"the input {fx.name!r} is the ragged size of a nested tensor, which is not a number"
                 )
             inputs.append(value)
+        elif isinstance(value, torch.SymInt) and only_computed_with(fx):
+            inputs.append(main.add_parameter(fx.name, Shape.of(dt.int64, [])))
+            given.append((fx.name, i, "number"))
         elif isinstance(value, torch.SymInt):
             size = extents.of(value)
             inputs.append(size)

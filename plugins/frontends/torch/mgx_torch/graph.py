@@ -15,7 +15,7 @@ from mgx_core.converting.converters import Converters
 from mgx_core.converting.known import Known
 from mgx_core.types.dim import Dim, Sym, Symbol, bounds
 
-from .calls import asserts, flat, is_complex, keywords_of, name_of
+from .calls import ARITHMETIC, asserts, flat, is_complex, keywords_of, name_of
 from .converter import COMPLEX
 from .element_types import dtype_of
 from .extents import DECIDED, Extents, asserted, undecided
@@ -113,6 +113,8 @@ class GraphConverter:
         computed = not isinstance(target, torch._ops.OpOverload)
         if isinstance(n.value, torch.SymInt) and computed and asserts(n.fx):
             return None
+        if any(isinstance(v, Instruction) for v in self.resolve(n.fx.args)) and target in ARITHMETIC:
+            return NotImplemented
         if target is torch.sym_ite and all(isinstance(described(u), torch.SymBool) for u in n.fx.users):
             return NotImplemented  # only compared, which needs no extent
         if isinstance(n.value, torch.SymInt) and (computed or self.extents.knows(n.value)) and not asserted(n.value):

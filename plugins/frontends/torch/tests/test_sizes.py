@@ -303,6 +303,16 @@ def test_numbers_may_be_negative(arithmetic: bool) -> None:
         torch.testing.assert_close(compiled(x, s), function(x, s), rtol=0, atol=0)
 
 
+def test_numbers_may_exceed_all_sizes() -> None:
+    def function(x: torch.Tensor, time: int) -> tuple[torch.Tensor, int]:
+        return x + time % 7 - (5 - time) // 3 * 2, time + 1
+
+    compiled = torch.compile(function, backend="mgx", dynamic=True, options={"strict": True})
+    x = torch.tensor([1, 2])
+    for time in (5, 1 << 40, 1732950000000012345, -1732950000000012345):  # nanoseconds of a clock
+        torch.testing.assert_close(compiled(x, time), function(x, time), rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("function", [torch.tril, torch.triu])
 def test_triangles_of_a_fixed_matrix_from_any_diagonal(function: Any) -> None:
     matrix = torch.randn(4, 6)

@@ -1,4 +1,4 @@
-"""Arithmetic on SymFloats and caller-supplied numbers, as float64 scalars; comparisons of numbers, which assertions read."""
+"""Arithmetic on numbers that are no sizes, as float64 or int64 scalars, and comparisons, which assertions read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import torch
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.arithmetic import divide_floor
 
+from ..calls import ARITHMETIC
 from ..converter import Converter, converts
 from ..node import Node, Scalar
 
@@ -15,6 +17,8 @@ __all__: list[str] = []
 
 def arithmetic(name: str) -> Converter:
     def convert(n: Node, *xs: Scalar) -> Instruction:
+        if isinstance(n.value, torch.SymInt) and n.fx.target in ARITHMETIC:
+            return n.add(name, *(n.tensor(x, dt.int64) for x in xs))
         if not isinstance(n.value, torch.SymFloat):
             n.unsupported(f"it returns a {type(n.value).__name__}, a float is required")
         return n.add(name, *(n.tensor(x, dt.float64) for x in xs))
@@ -23,10 +27,17 @@ def arithmetic(name: str) -> Converter:
 
 
 for _python, _name in (
-    ("truediv", "div"), ("add", "add"), ("sub", "sub"), ("mul", "mul"), ("pow", "pow"), ("neg", "neg"), ("abs", "abs"),
-    ("sym_max", "max"), ("sym_min", "min"), ("_sym_sqrt", "sqrt"), ("_sym_log2", "log2"),
+    ("truediv", "div"), ("add", "add"), ("sub", "sub"), ("mul", "mul"), ("pow", "pow"), ("mod", "mod"), ("neg", "neg"),
+    ("abs", "abs"), ("sym_max", "max"), ("sym_min", "min"), ("_sym_sqrt", "sqrt"), ("_sym_log2", "log2"),
 ):  # fmt: skip
     converts(_python, domain="python")(arithmetic(_name))
+
+
+@converts("floordiv", domain="python")
+def floordiv(n: Node, x: Scalar, y: Scalar) -> Instruction:
+    if not isinstance(n.value, torch.SymInt):
+        n.unsupported(f"it returns a {type(n.value).__name__}, an integer is required")
+    return divide_floor(n, n.tensor(x, dt.int64), n.tensor(y, dt.int64))
 
 
 @converts("sym_float", domain="python")

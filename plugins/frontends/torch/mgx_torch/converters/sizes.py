@@ -11,8 +11,9 @@ from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.types.dim import Dim
 
+from ..calls import only_computed_with
 from ..converter import converts, converts_complex
-from ..node import Complex, Node, described
+from ..node import Complex, Node
 
 __all__: list[str] = []
 
@@ -67,7 +68,7 @@ def _met(n: Node, found: Dim) -> Dim:
 def item(n: Node, x: Instruction) -> Instruction | Dim:
     """Returns the only element, as an extent if torch uses it as a size or other integer."""
     value = n.reshape(x, ())
-    if not isinstance(n.value, torch.SymInt) or _only_multiplied(n):
+    if not isinstance(n.value, torch.SymInt) or only_computed_with(n.fx):
         return value
     number, zero = n.convert(value, dt.int64), n.literal(0, dt.int64)
     signs = (number, n.add("neg", number)) if n.graph.extents.may_be_negative(n.value) else (number,)
@@ -77,21 +78,3 @@ def item(n: Node, x: Instruction) -> Instruction | Dim:
     n.graph.meet(carrier)
     above, *below = carrier.shape.dims[:-1]
     return _met(n, above - below[0] if below else above)
-
-
-def _only_multiplied(n: Node) -> bool:
-    """Returns True if a number is used only by pointwise tensor operators and comparisons, and not in sizes."""
-    wanted = n.value.node.expr.free_symbols
-    for fx in n.fx.graph.nodes:
-        found = fx.meta.get("val")
-        for one in found if isinstance(found, (list, tuple)) else [found]:
-            if isinstance(one, torch.Tensor) and any(
-                isinstance(d, torch.SymInt) and d.node.expr.free_symbols & wanted for d in one.shape
-            ):
-                return False
-    readers = [u for u in n.fx.users if described(u) is not None]  # assertions have no result
-    return all(
-        isinstance(u.meta["val"], torch.SymBool)
-        or (isinstance(u.target, torch._ops.OpOverload) and torch.Tag.pointwise in u.target.tags)
-        for u in readers
-    )
