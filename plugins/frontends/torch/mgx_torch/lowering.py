@@ -68,8 +68,12 @@ class MgxModule(torch.nn.Module):
         self._lock = threading.RLock()
         self._shapes = dict(program.get_parameter_shapes().items())
 
+    @torch.compiler.disable(reason="a lowered module runs on mgx")
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the program.  Errors: ParameterError for arguments, element types, shapes or devices other than lowered for."""
+        """Runs the program; in a function that `torch.compile` compiles, between two graphs.
+
+        Errors: ParameterError for arguments, element types, shapes or devices other than lowered for.
+        """
         given = [x for x in self._leaves(args, kwargs) if isinstance(x, torch.Tensor)]
         if len(given) != len(self.input_names):
             raise ParameterError(

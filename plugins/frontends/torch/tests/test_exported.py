@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import mgx_core
-from mgx_torch import MgxModule, from_exported, lower_to_mgx
+from mgx_torch import MgxModule, explain, from_exported, lower_to_mgx
 from mgx_torch.decompositions import all_converters, table
 from mgx_torch.exported import parse_exported
 
@@ -208,6 +208,22 @@ def test_torchs_own_deprecation_warnings_are_suppressed() -> None:
         lowered = lower_to_mgx(layer, [x], target="ref")
         for module in (lowered, copy.deepcopy(lowered), pickle.loads(pickle.dumps(lowered))):
             torch.testing.assert_close(module(x), layer(x))
+
+
+def test_lowered_module_inside_a_compiled_function() -> None:
+    layer, x = nn.Linear(4, 3), torch.randn(2, 4)
+    lowered = lower_to_mgx(layer, [x])
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return lowered(x.relu()) + 1
+
+    with torch.no_grad():
+        for _ in range(2):
+            got = torch.compile(function, backend="mgx")(x)
+            torch.testing.assert_close(got, layer(x.relu()) + 1, rtol=1e-5, atol=1e-5)
+    found = explain(function, x)
+    assert (found.graphs, [p.target for p in found.parts]) == (2, ["mgx", "mgx"])
+    assert "a lowered module runs on mgx" in str(found)
 
 
 def test_lowered_module_from_many_threads() -> None:
