@@ -162,6 +162,8 @@ class Variant:
 
     def serves(self, args: Sequence[Any]) -> bool:
         """Returns True if the weights are those of this variant and their packed copies are valid."""
+        if not self.static:
+            return True
         if self.device is None:
             return [args[i].data_ptr() for i in self.static] == self.addresses and self.current(args)
         return have_addresses(list(args), self.places, self.numbers) and self.current(args)
