@@ -180,6 +180,12 @@ class Node(InstructionBuilder):
             count = count * x.shape.dims[axis]
         return count
 
+    def fixed_number(self, x: Scalar, what: str) -> float:
+        """Returns a number that must not change from call to call.  Errors: UnsupportedError for one that may."""
+        if isinstance(x, (Instruction, Sym)):
+            self.unsupported(f"{what} must be constant here; it changes from call to call")
+        return float(x)
+
     def static(self, d: Dim, what: str) -> int:
         """Returns an extent that must be static.  Errors: UnsupportedError for a symbolic one."""
         if isinstance(d, Sym):

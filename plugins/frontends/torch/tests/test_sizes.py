@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import mgx_core
 from mgx_core.converting.converters import Converters
@@ -301,6 +302,14 @@ def test_numbers_may_be_negative(arithmetic: bool) -> None:
     x = torch.arange(1.0, 7.0)
     for s in (4, -2, -5, 3):
         torch.testing.assert_close(compiled(x, s), function(x, s), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("function", [F.leaky_relu, F.elu, F.celu, F.softplus, lambda x, n: F.softplus(x, 1, n)])
+def test_numbers_of_activations_may_change(function: Any) -> None:
+    compiled = torch.compile(function, backend="mgx", dynamic=True)
+    x = torch.randn(5)
+    for number in (3, 2, 5):
+        torch.testing.assert_close(compiled(x, number), function(x, number), rtol=1e-5, atol=1e-5)
 
 
 def test_numbers_may_exceed_all_sizes() -> None:

@@ -53,31 +53,33 @@ def gelu(n: Node, x: Instruction, approximate: str = "none") -> Instruction:
 
 
 @converts("leaky_relu")
-def leaky_relu(n: Node, x: Instruction, slope: float = 0.01) -> Instruction:
-    return n.add("leaky_relu", x, alpha=float(slope))
+def leaky_relu(n: Node, x: Instruction, slope: Scalar = 0.01) -> Instruction:
+    return n.add("leaky_relu", x, alpha=n.fixed_number(slope, "the slope"))
 
 
 @converts("elu")
 def elu(n: Node, x: Instruction, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Instruction:
     if scale == 1 and input_scale == 1:
-        return n.add("elu", x, alpha=float(alpha))
+        return n.add("elu", x, alpha=n.fixed_number(alpha, "alpha"))
     inside = n.add("expm1", n.add("mul", x, n.full_like(x, input_scale)))
     negative = n.add("mul", inside, n.full_like(x, alpha * scale))
     return n.add("where", n.add("greater", x, n.full_like(x, 0)), n.add("mul", x, n.full_like(x, scale)), negative)
 
 
 @converts("celu")
-def celu(n: Node, x: Instruction, alpha: float = 1.0) -> Instruction:
-    return n.add("celu", x, alpha=float(alpha))
+def celu(n: Node, x: Instruction, alpha: Scalar = 1.0) -> Instruction:
+    return n.add("celu", x, alpha=n.fixed_number(alpha, "alpha"))
 
 
 @converts("softplus")
-def softplus(n: Node, x: Instruction, beta: float = 1, threshold: float = 20) -> Instruction:
-    inner = x if beta == 1 else n.add("mul", x, n.full_like(x, beta))
+def softplus(n: Node, x: Instruction, beta: Scalar = 1, threshold: Scalar = 20) -> Instruction:
+    factor, limit = (n.filled(x.shape.dims, number, x.shape.dtype) for number in (beta, threshold))
+    one = isinstance(beta, (int, float)) and beta == 1
+    inner = x if one else n.add("mul", x, factor)
     out = n.add("softplus", inner)
-    if beta != 1:
-        out = n.add("div", out, n.full_like(x, beta))
-    return n.add("where", n.add("greater", inner, n.full_like(x, threshold)), x, out)
+    if not one:
+        out = n.add("div", out, factor)
+    return n.add("where", n.add("greater", inner, limit), x, out)
 
 
 @converts("threshold")
@@ -89,12 +91,12 @@ def threshold(n: Node, x: Instruction, limit: Scalar, value: Scalar) -> Instruct
 
 @converts("softshrink")
 def softshrink(n: Node, x: Instruction, lambd: float = 0.5) -> Instruction:
-    return n.add("shrink", x, lambd=float(lambd), bias=float(lambd))
+    return n.add("shrink", x, lambd=n.fixed_number(lambd, "lambda"), bias=n.fixed_number(lambd, "lambda"))
 
 
 @converts("hardshrink")
 def hardshrink(n: Node, x: Instruction, lambd: float = 0.5) -> Instruction:
-    return n.add("shrink", x, lambd=float(lambd))
+    return n.add("shrink", x, lambd=n.fixed_number(lambd, "lambda"))
 
 
 @converts("prelu", "_prelu_kernel")

@@ -150,7 +150,7 @@ def layer(n: Node, x: Instruction, shape: Sequence[Any], weight: Optional, bias:
     dtype = x.shape.dtype
     scale = n.filled(shape, 1, dtype) if weight is None and bias is not None else weight
     given = [None if v is None else n.convert(v, dtype) for v in (scale, bias)]
-    return n.add("layernorm", x, *given, axis=axis, epsilon=float(eps))
+    return n.add("layernorm", x, *given, axis=axis, epsilon=n.fixed_number(eps, "epsilon"))
 
 
 @converts("layer_norm")
@@ -187,7 +187,9 @@ def rms_norm(
         if x.shape.dtype is dt.bfloat16:
             eps = 0.0078125
     scale = None if weight is None else n.convert(weight, x.shape.dtype)
-    return n.convert(n.add("rmsnorm", x, scale, axis=x.shape.rank - len(shape), epsilon=float(eps)), n.dtype)
+    return n.convert(
+        n.add("rmsnorm", x, scale, axis=x.shape.rank - len(shape), epsilon=n.fixed_number(eps, "epsilon")), n.dtype
+    )
 
 
 def grouped(n: Node, x: Instruction, groups: int, weight: Optional, bias: Optional, eps: float) -> Instruction:
@@ -196,7 +198,7 @@ def grouped(n: Node, x: Instruction, groups: int, weight: Optional, bias: Option
     if weight is None and bias is not None:
         weight = n.filled((channels,), 1, dtype)
     given = [None if v is None else n.convert(v, dtype) for v in (weight, bias)]
-    return n.add("groupnorm", x, *given, num_groups=groups, epsilon=float(eps))
+    return n.add("groupnorm", x, *given, num_groups=groups, epsilon=n.fixed_number(eps, "epsilon"))
 
 
 @converts("group_norm")
@@ -239,4 +241,4 @@ def instance_norm(
     dtype, channels = x.shape.dtype, x.shape.dims[1]
     scale = n.filled((channels,), 1, dtype) if weight is None else n.convert(weight, dtype)
     shift = n.filled((channels,), 0, dtype) if bias is None else n.convert(bias, dtype)
-    return n.add("instancenorm", x, scale, shift, epsilon=float(eps))
+    return n.add("instancenorm", x, scale, shift, epsilon=n.fixed_number(eps, "epsilon"))
