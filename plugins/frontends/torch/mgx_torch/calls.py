@@ -42,9 +42,7 @@ def name_of(target: Any) -> tuple[str, str, str]:
 ASSERTIONS: Final = frozenset(
     (torch.ops.aten._assert_scalar.default, torch.ops.aten._assert_async.msg, torch.ops.aten._assert_async.default)
 )
-
-
-# on integers
+# on integers that are scalars, not extents
 ARITHMETIC: Final = frozenset((operator.add, operator.sub, operator.mul, operator.neg, operator.floordiv, operator.mod))
 
 

@@ -113,7 +113,7 @@ class GraphConverter:
         computed = not isinstance(target, torch._ops.OpOverload)
         if isinstance(n.value, torch.SymInt) and computed and asserts(n.fx):
             return None
-        if any(isinstance(v, Instruction) for v in self.resolve(n.fx.args)) and target in ARITHMETIC:
+        if target in ARITHMETIC and any(isinstance(v, Instruction) for v in self.resolve(n.fx.args)):
             return NotImplemented
         if target is torch.sym_ite and all(isinstance(described(u), torch.SymBool) for u in n.fx.users):
             return NotImplemented  # only compared, which needs no extent
