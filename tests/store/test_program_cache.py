@@ -486,8 +486,11 @@ def test_a_callers_own_target_is_not_mistaken_for_the_installed_one(path):
 
 def test_steps_that_live_in_one_process_keep_a_program_out(tmp_path):
     path = tmp_path / "e.onnx"
-    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, d) for n, d in (("x", [2, 4, 4]), ("y", [2]))]
-    nodes = [helper.make_node("Det", ["x"], ["y"])]
+    kinds = (("x", TensorProto.INT32), ("y", TensorProto.FLOAT))
+    info = [helper.make_tensor_value_info(n, kind, [2]) for n, kind in kinds]
+    pool = {"mode": "TF", "ngram_counts": [0], "ngram_indexes": [0, 1], "pool_int64s": [1, 2]}
+    lengths = {"min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0}
+    nodes = [helper.make_node("TfIdfVectorizer", ["x"], ["y"], **pool, **lengths)]
     graph = helper.make_graph(nodes, "g", info[:1], info[1:])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10), path)
     for _ in range(2):
