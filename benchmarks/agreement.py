@@ -1,11 +1,11 @@
-"""Compares unoptimised programs with optimised ones, both on the reference target.
+"""Compares unoptimized programs with optimized ones, both on the reference target.
 
 python benchmarks/agreement.py [MODELS] [--only a,b] [--nodes] [--json FILE]
 
 MODELS is a folder of models, run on their example inputs; `--nodes` uses the ONNX node tests and their data.
 
 A result's error is its largest difference over its largest magnitude, in units of the element type's rounding step.  The
-tolerance is one unit per instruction of the unoptimised program; integers, booleans and text must be equal.  Programs that
+tolerance is one unit per instruction of the unoptimized program; integers, booleans and text must be equal.  Programs that
 disagree with themselves in a second run draw random numbers, and are counted separately.  Exit status 1 if anything else
 disagrees.
 """
@@ -82,7 +82,7 @@ def compared(program: mgx.Program, feeds: Sequence[Mapping[str, Any]]) -> tuple[
 
 
 def difference(program: mgx.Program, feeds: Sequence[Mapping[str, Any]], optimize: bool) -> float:
-    """Returns the largest error between a run without optimisation and one with it (or a second one without)."""
+    """Returns the largest error between a run without optimization and one with it (or a second one without)."""
     results = []
     for second in (False, True):
         program.compile(mgx.get_target("ref"), optimize=second and optimize)

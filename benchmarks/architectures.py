@@ -106,9 +106,9 @@ class Graph:
     def layer_norm(self, x: str, size: int) -> str:
         """As written by exporters before opset 17."""
         mean = self("ReduceMean", x, axes=[-1])
-        centred = self("Sub", x, mean)
-        variance = self("ReduceMean", self("Pow", centred, self.number(2)), axes=[-1])
-        normal = self("Div", centred, self("Sqrt", self("Add", variance, self.number(1e-5))))
+        centered = self("Sub", x, mean)
+        variance = self("ReduceMean", self("Pow", centered, self.number(2)), axes=[-1])
+        normal = self("Div", centered, self("Sqrt", self("Add", variance, self.number(1e-5))))
         scaled = self("Mul", normal, self.weight(size, scale=0.1, mean=1))
         return self("Add", scaled, self.weight(size, scale=0.1))
 
@@ -496,10 +496,10 @@ def detector() -> Graph:
     for feature in merged:
         found = g("Transpose", g.conv(feature, 16, 3 * 7, 3), perm=[0, 2, 3, 1])
         found = g("Reshape", found, g.ints(1, -1, 7))
-        centre, extent, objects = g("Split", found, g.ints(2, 2, 3), outputs=3, axis=2)
-        centre = g("Mul", g("Sigmoid", centre), g.number(64))
+        center, extent, objects = g("Split", found, g.ints(2, 2, 3), outputs=3, axis=2)
+        center = g("Mul", g("Sigmoid", center), g.number(64))
         extent = g("Mul", g("Exp", g("Tanh", extent)), g.number(8))
-        boxes.append(g("Concat", g("Sub", centre, extent), g("Add", centre, extent), axis=2))
+        boxes.append(g("Concat", g("Sub", center, extent), g("Add", center, extent), axis=2))
         scores.append(g("Sigmoid", objects))
     box, score = g("Concat", *boxes, axis=1), g("Concat", *scores, axis=1)
     best = g("ReduceMax", score, axes=[2], keepdims=0)

@@ -1,4 +1,4 @@
-"""Peak memory of parsing and optimising (normalize to fuse), each model in a new process, compared with its weights' size.
+"""Peak memory of parsing and optimizing (normalize to fuse), each model in a new process, compared with its weights' size.
 
 python benchmarks/compile_memory.py MODELS [--only a,b] [--compile TARGET] [--json FILE]
 

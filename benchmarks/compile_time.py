@@ -1,10 +1,10 @@
-"""Compares parsing and optimising (normalize to fuse) with onnx.load + onnxruntime's session creation, for each model of a
+"""Compares parsing and optimizing (normalize to fuse) with onnx.load + onnxruntime's session creation, for each model of a
 folder.
 
 python benchmarks/compile_time.py MODELS [--only a,b] [--rounds 5] [--json FILE]
 
 Times exclude imports and are interleaved; ratios are medians over rounds.  `parse` is parse_onnx compared with onnx.load +
-session; `optimise` is parsing + stages normalize to fuse compared with session creation from the file.
+session; `optimize` is parsing + stages normalize to fuse compared with session creation from the file.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def session(path: str) -> object:
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def optimised(path: str) -> object:
+def optimized(path: str) -> object:
     program = mgx.parse_onnx(path)
     optimize_module(program.get_main_module(), mgx.CompileOptions())
     return program
@@ -61,7 +61,7 @@ def main() -> None:
         path = str(given.models / f"{name}.onnx")
         jobs: dict[str, Callable[[], object]] = {
             "parse": lambda p=path: mgx.parse_onnx(p),
-            "optimise": lambda p=path: optimised(p),
+            "optimize": lambda p=path: optimized(p),
             "load": lambda p=path: onnx.load(p),
             "session": lambda p=path: session(p),
         }
@@ -69,17 +69,17 @@ def main() -> None:
         for _ in range(given.rounds):
             for key, job in jobs.items():
                 times[key].append(seconds(job))
-        rows = list(zip(*(times[k] for k in ("parse", "optimise", "load", "session")), strict=True))
+        rows = list(zip(*(times[k] for k in ("parse", "optimize", "load", "session")), strict=True))
         row = {k: statistics.median(v) for k, v in times.items()}
         row["parse_ratio"] = statistics.median(p / (n + s) for p, _, n, s in rows)
-        row["optimise_ratio"] = statistics.median(o / s for _, o, _, s in rows)
+        row["optimize_ratio"] = statistics.median(o / s for _, o, _, s in rows)
         results[name] = row
         print(
-            f"{name:20} parse {row['parse']:.3f} s x{row['parse_ratio']:.2f}   parse+optimise {row['optimise']:.3f} s "
-            f"x{row['optimise_ratio']:.2f}   onnx.load {row['load']:.3f} s   session {row['session']:.3f} s",
+            f"{name:20} parse {row['parse']:.3f} s x{row['parse_ratio']:.2f}   parse+optimize {row['optimize']:.3f} s "
+            f"x{row['optimize_ratio']:.2f}   onnx.load {row['load']:.3f} s   session {row['session']:.3f} s",
             flush=True,
         )
-    for key in ("parse_ratio", "optimise_ratio"):
+    for key in ("parse_ratio", "optimize_ratio"):
         values = [r[key] for r in results.values()]
         mean = math.exp(sum(map(math.log, values)) / len(values))
         print(f"{key}: geometric mean {mean:.3f}, worst {max(values):.2f}")

@@ -3,9 +3,9 @@
 python benchmarks/scaling.py [--sizes 5000,10000,20000] [--programs blocks,skips,shared] [--plan] [--passes]
                              [--processor] [--json FILE]
 
-`blocks` is a chain of typical blocks: products with bias and activation, residual sums, normalisations, views, concatenated
+`blocks` is a chain of typical blocks: products with bias and activation, residual sums, normalizations, views, concatenated
 slices, reductions, and constants to fold; `skips` has nothing to simplify and half of its values alive at once; `shared` is
-one long chain of pointwise ops that all read one value.  `optimise` is normalize to fuse; with --plan also lowering (every
+one long chain of pointwise ops that all read one value.  `optimize` is normalize to fuse; with --plan also lowering (every
 op on the host) and the memory plan.
 """
 
@@ -43,10 +43,10 @@ def block(main: Module, x: Instruction, random: np.random.Generator) -> Instruct
         return add(main, "multibroadcast", value, out_lens=like.shape.dims)
 
     mean = add(main, "reduce_mean", x, axes=(-1,))
-    centred = add(main, "sub", x, wide(mean, x))
-    variance = add(main, "reduce_mean", add(main, "mul", centred, centred), axes=(-1,))
+    centered = add(main, "sub", x, wide(mean, x))
+    variance = add(main, "reduce_mean", add(main, "mul", centered, centered), axes=(-1,))
     root = add(main, "sqrt", add(main, "add", variance, wide(constant(1), variance)))
-    normal = add(main, "div", centred, wide(root, x))
+    normal = add(main, "div", centered, wide(root, x))
     product = add(main, "dot", normal, constant(16, 16))
     biased = add(main, "add", product, wide(add(main, "neg", constant(16)), product))
     active = add(main, "relu", biased)
@@ -118,7 +118,7 @@ def main() -> None:
         count = len(module)
         start = clock()
         pipeline = optimize_module(module, mgx.CompileOptions())
-        row = {"program": kind, "instructions": count, "optimise": clock() - start, "after": len(module)}
+        row = {"program": kind, "instructions": count, "optimize": clock() - start, "after": len(module)}
         if given.plan:
             start = clock()
             copy = module.clone()
@@ -129,7 +129,7 @@ def main() -> None:
             row["plan"] = clock() - start
         rows.append(row)
         shown = "   ".join(f"{k} {v:.2f} s" if isinstance(v, float) else f"{k} {v}" for k, v in row.items())
-        print(f"{shown}   {row['optimise'] / count * 1e6:.0f} us an instruction", flush=True)
+        print(f"{shown}   {row['optimize'] / count * 1e6:.0f} us an instruction", flush=True)
         if given.passes:
             for r in pipeline.records:
                 print(f"    {r.name:20} {r.seconds:.3f} s  {r.before} -> {r.after}")

@@ -1,4 +1,4 @@
-"""Many random input shapes with one compiled program: how often it optimises, the cost of an instance, whether memory grows.
+"""Many random input shapes with one compiled program: how often it optimizes, the cost of an instance, whether memory grows.
 
 python benchmarks/shapes.py MODEL [--target cpu] [--count 1000] [--most batch=8,seq=256] [--instances N] [--check 20]
 
@@ -71,12 +71,12 @@ def main() -> None:
     parser.add_argument("--json")
     given = parser.parse_args()
     most = {k: int(v) for k, _, v in (p.partition("=") for p in given.most.split(","))}
-    optimised = 0
+    optimized = 0
     run_pipeline = Pipeline.run
 
     def counted(self: Pipeline, module: Any) -> Any:
-        nonlocal optimised
-        optimised += any(s.name == "simplify" for s in self.stages)
+        nonlocal optimized
+        optimized += any(s.name == "simplify" for s in self.stages)
         return run_pipeline(self, module)
 
     Pipeline.run = counted  # type: ignore[method-assign]
@@ -118,7 +118,7 @@ def main() -> None:
     row = {
         "shapes": given.count,
         "different": len(seen),
-        "optimised": optimised,
+        "optimized": optimized,
         "instances made": len(whole),
         "python_ms": {"median": statistics.median(python) * 1e3, "worst": max(python) * 1e3},
         "instance_ms": {"median": statistics.median(whole) * 1e3, "worst": max(whole) * 1e3},

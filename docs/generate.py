@@ -187,10 +187,10 @@ def members(cls: ast.ClassDef) -> list[tuple[str, str, str]]:
 
 
 def prose(doc: str) -> list[str]:
-    """Returns a docstring as Markdown, a line break before each labelled line."""
+    """Returns a docstring as Markdown, a line break before each labeled line."""
     lines = doc.replace("``", "`").split("\n")
-    labelled = [re.match(r"[A-Za-z_, ]+: ", after) is not None for after in [*lines[1:], ""]]
-    return [line + "  " if line and label else line for line, label in zip(lines, labelled, strict=True)]
+    labeled = [re.match(r"[A-Za-z_, ]+: ", after) is not None for after in [*lines[1:], ""]]
+    return [line + "  " if line and label else line for line, label in zip(lines, labeled, strict=True)]
 
 
 PAGES: dict[str, Callable[[], str]] = {

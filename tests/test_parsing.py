@@ -127,7 +127,7 @@ def test_by_extension_by_name_and_from_bytes(file):
     assert mgx.parse_buffer(b'{"op": "exp"}', "toy", default_dim_value=2).get_parameter_shapes()["x"].lens() == [2, 3]
 
 
-def test_programs_of_our_own_come_first_and_are_recognised(file, tmp_path):
+def test_programs_of_our_own_come_first_and_are_recognized(file, tmp_path):
     program = mgx.parse(file("m.toy"))
     for form in ("json", "msgpack"):
         mgx.save(program, tmp_path / "own.json", form)

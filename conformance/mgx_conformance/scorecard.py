@@ -116,7 +116,7 @@ span.target {{ background: #cfe9cf }} span.partly {{ background: #fbe8b8 }} span
 </style></head><body>
 <h1>Conformance of target {target}</h1><p>{facts}</p>
 <table><tr><th>level</th>{head}</tr>{rows}</table>
-<h2>Operations</h2><p>Green ran on the target in every case, yellow in some, grey on the host.</p><p class="chips">{chips}</p>
+<h2>Operations</h2><p>Green ran on the target in every case, yellow in some, gray on the host.</p><p class="chips">{chips}</p>
 <h2>Cost</h2><ul>{costs}</ul>
 <h2>Tests that did not simply pass</h2><table class="list"><tr><th>test</th><th>outcome</th><th>reason</th></tr>{odd}</table>
 </body></html>

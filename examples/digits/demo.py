@@ -22,12 +22,12 @@ HERE = Path(__file__).parent
 LEAST_ACCURACY, MOST_DIFFERENCE = 0.97, 1e-4
 
 
-def drawn(pixels, colours: bool) -> Text:
-    """Renders an image with two pixels per character cell: grey blocks, or black and white if the terminal has no colours."""
+def drawn(pixels, colors: bool) -> Text:
+    """Renders an image with two pixels per character cell: gray blocks, or black and white if the terminal has no colors."""
     text = Text()
     for upper, lower in zip(pixels[::2].tolist(), pixels[1::2].tolist(), strict=True):
         for a, b in zip(upper, lower, strict=True):
-            if colours:
+            if colors:
                 top, bottom = (min(255, ink * 16) for ink in (a, b))
                 text.append("▀", f"rgb({top},{top},{top}) on rgb({bottom},{bottom},{bottom})")
             else:

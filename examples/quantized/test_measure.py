@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture(scope="module")
 def measure():
-    """The script as a module, with its neighbour `docstrings` importable."""
+    """The script as a module, with its neighbor `docstrings` importable."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(HERE))
         spec = importlib.util.spec_from_file_location("measure", HERE / "measure.py")

@@ -1,4 +1,4 @@
-"""Specializes an optimised module for one set of input shapes: lowers it and plans its memory."""
+"""Specializes an optimized module for one set of input shapes: lowers it and plans its memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lower_module(
     overwritten: Mapping[str, int] = NOTHING,
     reuse: Reuse | None = None,
 ) -> Lowered:
-    """Returns the lazily lowered form of an optimised module for concrete shapes of its parameters.
+    """Returns the lazily lowered form of an optimized module for concrete shapes of its parameters.
 
     given: returns the module; a restored instance may never need it nor the stages, which are then not loaded.
     overwritten: results that may overwrite arguments, as in `Program.compile`.

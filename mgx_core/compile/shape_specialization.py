@@ -93,7 +93,7 @@ def selects_modules(module: Module) -> bool:
 def select_modules(module: Module) -> Module:
     """Inlines the modules selected by the parameters' shapes; returns the new module.
 
-    They were already optimised with the program, so only extents are inferred again.
+    They were already optimized with the program, so only extents are inferred again.
     """
     if not InlineBranches().apply(module):
         return module

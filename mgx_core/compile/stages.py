@@ -210,7 +210,7 @@ def lower_for(
     options: CompileOptions,
     reuse: Reuse,
 ) -> tuple[Module, list[PassRecord]]:
-    """Returns a copy of an optimised module lowered for concrete shapes of its parameters, and the passes' records.
+    """Returns a copy of an optimized module lowered for concrete shapes of its parameters, and the passes' records.
 
     reuse: caches shared with other copies.
     Errors: DeviceError if the values exceed the memory limit.
@@ -243,7 +243,7 @@ def lower_for(
 def _specialized(
     module: Module, target: Target, context: Any, options: CompileOptions
 ) -> tuple[Module, list[PassRecord]]:
-    """Takes branches on extents of a module with concrete shapes and optimises it; returns it and the passes' records."""
+    """Takes branches on extents of a module with concrete shapes and optimizes it; returns it and the passes' records."""
     records: list[PassRecord] = []
     while (copy := specialize_ranks(module)) is not None:
         module = copy

@@ -50,7 +50,7 @@ def command(as_json: bool, page: Path | None, trace: Path | None, summary: bool,
     Examples:
       mgx-driver compile model.onnx --cpu                what happened, and what runs on the host and why
       mgx-driver compile model.onnx --cpu -o model.mxr   saved with its kernels
-      mgx-driver compile model.onnx --cpu --text         the optimised program
+      mgx-driver compile model.onnx --cpu --text         the optimized program
       mgx-driver compile model.onnx --exhaustive-tune    time all kernels and use the fastest
       mgx-driver compile model.onnx --report out.html    a page with passes, launches, memory and the graph
       mgx-driver compile model.onnx --trace out.json     where the time went, for Perfetto

@@ -137,7 +137,7 @@ def graphviz(program: Program) -> str:
             ids[ins] = node = f"n{len(ids)}"
             label = ins.op.label if ins.is_param else "literal" if ins.is_literal else ins.name  # type: ignore[attr-defined]
             more = "" if ins.is_return else f"\\n{ins.result}"
-            style = ', style=filled, fillcolor="#d0e0f0"' if ins.is_param else ", color=grey" if ins.is_literal else ""
+            style = ', style=filled, fillcolor="#d0e0f0"' if ins.is_param else ", color=gray" if ins.is_literal else ""
             lines.append(f'{indent}{node} [label="{_quoted(str(label))}{more}"{style}];')
             lines.extend(f"{indent}{ids[i]} -> {node};" for i in ins.inputs if i in ids)
             for inner in ins.modules:

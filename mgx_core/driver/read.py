@@ -50,12 +50,12 @@ def command(
     Examples:
       mgx-driver read model.onnx                            text
       mgx-driver read model.onnx --brief                    counts only
-      mgx-driver read model.onnx -O -g -o model.dot         optimised, for graphviz
+      mgx-driver read model.onnx -O -g -o model.dot         optimized, for graphviz
       mgx-driver read model.onnx --input-dim @x 1 3 64 64   with another input size
       mgx-driver read model.onnx -p fold-constants          one pass applied
       mgx-driver read model.onnx --why gelu-from-erf        where a rewrite rule refused, and why
-      mgx-driver read model.onnx -O --rule gelu=off         optimised without a rule
-      mgx-driver read model.onnx -O --memory                the memory plan of the optimised program
+      mgx-driver read model.onnx -O --rule gelu=off         optimized without a rule
+      mgx-driver read model.onnx -O --memory                the memory plan of the optimized program
       mgx-driver read model.onnx -O --memory plan.svg       the same as a picture
       mgx-driver read model.onnx -O --netron view.onnx      to look at in Netron
       mgx-driver read model.onnx -o model.mxr               saved; --binary, --json, --text choose the form

@@ -226,7 +226,7 @@ def _bisected(hunt: Bisection, report: Report, document: dict[str, Any]) -> bool
     ins, d = hunt.steps[first], hunt.prefix(first + 1)
     alone, skipped = hunt.alone(first)
     inside = skipped or (
-        "also differs alone" if not alone.ok else "is correct alone: it differs when optimised with its neighbours"
+        "also differs alone" if not alone.ok else "is correct alone: it differs when optimized with its neighbors"
     )
     document["first"] = {
         "index": first,

@@ -160,7 +160,7 @@ def wanted(operands: Sequence[Term], output: Sequence[Label]) -> set[Label]:
 
 
 class Steps:
-    """The steps of a decomposition, on operands whose axes are labelled."""
+    """The steps of a decomposition, on operands whose axes are labeled."""
 
     def __init__(self, b: Builder, sizes: dict[Label, Dim]) -> None:
         self.b = b

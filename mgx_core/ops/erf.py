@@ -27,7 +27,7 @@ _SINGLE: Final = (
     -0.17657623580039056, 0.35353099564340495,
 )  # fmt: skip
 # erf(x) / x over s = x^2 / 2 - 1, |x| <= 2
-_CENTRE: Final = (
+_CENTER: Final = (
     1.9677349461986228e-13, -1.892293166904461e-12, 1.6333492632134225e-11, -1.4013468256449332e-10,
     1.1348209944033648e-09, -8.617701405603135e-09, 6.119568107896591e-08, -4.045094610710336e-07,
     2.475802047377872e-06, -1.3946273745397808e-05, 7.1801008439299e-05, -0.0003351435335239757,
@@ -77,7 +77,7 @@ def _erf_single(x: Array) -> Array:
 def _erf_double(x: Array) -> Array:
     size = np.abs(x)
     near = np.minimum(size, 2)
-    out = _polynomial(_CENTRE, near * near * 0.5 - 1) * near
+    out = _polynomial(_CENTER, near * near * 0.5 - 1) * near
     far = size > 2
     if far.any():
         rest = np.minimum(size[far], 6)  # erfc(6) is under the last bit of 1

@@ -1,4 +1,4 @@
-"""Local response normalisation."""
+"""Local response normalization."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Lrn"]
 
 @op("lrn")
 class Lrn(Operation):
-    """Divides x by a power of the mean square of neighbouring channels.
+    """Divides x by a power of the mean square of neighboring channels.
 
     x: float [n, c, ..] -> the same shape; x / (bias + alpha / size * sum over `size` channels around of x**2)**beta.
     Errors: ShapeError for lower ranks, ParameterError for a size below 1.  Source: ONNX LRN-13.

@@ -35,9 +35,9 @@ def floats(x: Shape, least: int, *factors: Shape | None) -> None:
             raise ShapeError(f"scale and bias must be of a float type, got {f}")
 
 
-def normalised(x: Array, axes: tuple[int, ...], epsilon: float, centre: bool = True) -> Array:
-    """Returns x divided by its root mean square along some axes, after subtracting the mean if `centre`."""
-    if centre:
+def normalized(x: Array, axes: tuple[int, ...], epsilon: float, center: bool = True) -> Array:
+    """Returns x divided by its root mean square along some axes, after subtracting the mean if `center`."""
+    if center:
         x = x - x.mean(axes, keepdims=True)
     power = np.mean(np.square(x), axes, keepdims=True)
     return np.asarray(x / np.sqrt(power + power.dtype.type(epsilon)))
@@ -67,12 +67,12 @@ class Trailing(Operation):
     def reduced_axes(self, rank: int) -> tuple[int, ...]:
         return tuple(range(normalize(self.axis, rank), rank))
 
-    def run(self, x: Array, centre: bool, scale: Array | None, bias: Array | None) -> Array:
+    def run(self, x: Array, center: bool, scale: Array | None, bias: Array | None) -> Array:
         if x.size == 0:
             return x.copy()
         wide = widen(x)
         with np.errstate(all="ignore"):
-            out = normalised(wide, self.reduced_axes(x.ndim), self.epsilon, centre)
+            out = normalized(wide, self.reduced_axes(x.ndim), self.epsilon, center)
             if scale is not None:
                 out = out * widen(scale).astype(out.dtype, copy=False)
             if bias is not None:
@@ -100,7 +100,7 @@ class LayerNorm(Trailing):
     def decompose(self, b: Builder, x: Operand, scale: Operand | None = None, bias: Operand | None = None) -> Operand:
         parts = Parts(b, x)
         axes = self.reduced_axes(x.shape.rank)
-        return parts.finish(parts.normalised(parts.wide(x), axes, self.epsilon, True), scale, bias)
+        return parts.finish(parts.normalized(parts.wide(x), axes, self.epsilon, True), scale, bias)
 
 
 @op("rmsnorm")
@@ -123,7 +123,7 @@ class RmsNorm(Trailing):
     def decompose(self, b: Builder, x: Operand, scale: Operand | None = None) -> Operand:
         parts = Parts(b, x)
         axes = self.reduced_axes(x.shape.rank)
-        return parts.finish(parts.normalised(parts.wide(x), axes, self.epsilon, False), scale, None)
+        return parts.finish(parts.normalized(parts.wide(x), axes, self.epsilon, False), scale, None)
 
 
 def per_channel(x: Shape, factors: Sequence[Shape | None]) -> None:
@@ -167,17 +167,17 @@ class GroupNorm(Operation):
         if x.size == 0:
             return x.copy()
         groups = widen(x).reshape(x.shape[0], self.num_groups, -1)
-        return convert(scaled(normalised(groups, (2,), self.epsilon).reshape(x.shape), scale, bias), of(x.dtype))
+        return convert(scaled(normalized(groups, (2,), self.epsilon).reshape(x.shape), scale, bias), of(x.dtype))
 
     def decompose(self, b: Builder, x: Operand, scale: Operand | None = None, bias: Operand | None = None) -> Operand:
         parts = Parts(b, x)
         dims = x.shape.dims
         if self.num_groups == 1:  # in place, so that no layout of x needs a copy
-            out = parts.normalised(parts.wide(x), tuple(range(1, len(dims))), self.epsilon, True)
+            out = parts.normalized(parts.wide(x), tuple(range(1, len(dims))), self.epsilon, True)
         else:
             inner = [dims[1] // self.num_groups, *dims[2:]]
             groups = parts.reshape(parts.wide(x), [dims[0], self.num_groups, product(inner)])
-            out = parts.reshape(parts.normalised(groups, (2,), self.epsilon, True), dims)
+            out = parts.reshape(parts.normalized(groups, (2,), self.epsilon, True), dims)
         return parts.finish(out, parts.channels(scale), parts.channels(bias))
 
 
@@ -199,11 +199,11 @@ class InstanceNorm(Operation):
         if x.size == 0:
             return x.copy()
         axes = tuple(range(2, x.ndim))
-        return convert(scaled(normalised(widen(x), axes, self.epsilon), scale, bias), of(x.dtype))
+        return convert(scaled(normalized(widen(x), axes, self.epsilon), scale, bias), of(x.dtype))
 
     def decompose(self, b: Builder, x: Operand, scale: Operand | None = None, bias: Operand | None = None) -> Operand:
         parts = Parts(b, x)
-        out = parts.normalised(parts.wide(x), tuple(range(2, x.shape.rank)), self.epsilon, True)
+        out = parts.normalized(parts.wide(x), tuple(range(2, x.shape.rank)), self.epsilon, True)
         return parts.finish(out, parts.channels(scale), parts.channels(bias))
 
 
@@ -229,9 +229,9 @@ class Parts:
     def spread(self, x: Operand, dims: Sequence[Dim]) -> Operand:
         return x if list(x.shape.dims) == list(dims) else self.b.add(Multibroadcast(out_lens=tuple(dims)), x)
 
-    def normalised(self, x: Operand, axes: tuple[int, ...], epsilon: float, centre: bool) -> Operand:
+    def normalized(self, x: Operand, axes: tuple[int, ...], epsilon: float, center: bool) -> Operand:
         dims = x.shape.dims
-        if centre:
+        if center:
             x = self.b.add(Sub(), x, self.spread(self.b.add(ReduceMean(axes=axes), x), dims))
         power = self.b.add(ReduceMean(axes=axes), self.b.add(Mul(), x, x))
         least = self.spread(self.b.literal(np.asarray(epsilon, self.computed.numpy)), power.shape.dims)

@@ -1,4 +1,4 @@
-"""Linear quantisation and products of quantised tensors."""
+"""Linear quantization and products of quantized tensors."""
 
 from __future__ import annotations
 

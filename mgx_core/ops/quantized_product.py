@@ -1,4 +1,4 @@
-"""Products of quantised tensors: matrix products and convolutions of narrow operands with wide results."""
+"""Products of quantized tensors: matrix products and convolutions of narrow operands with wide results."""
 
 from __future__ import annotations
 

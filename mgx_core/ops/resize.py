@@ -257,7 +257,7 @@ class Resize(Operation):
         return np.asarray(found.astype(np.int64))
 
     def weights(self, at: Array, scale: float) -> tuple[Array, Array]:
-        """Returns the neighbours of each position and their weights, [out, taps]; antialias stretches it when shrinking."""
+        """Returns the neighbors of each position and their weights, [out, taps]; antialias stretches it when shrinking."""
         reach = 1 if self.mode == "linear" else 2
         narrow = min(scale, 1.0) if self.antialias else 1.0
         low = np.floor(at)[:, None]

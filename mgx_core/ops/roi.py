@@ -39,7 +39,7 @@ class Roialign(Operation):
     """Resamples each region of an image to one size.
 
     x: float [n, c, h, w]; rois [r, 4] of x's type: x1, y1, x2, y2; batch_indices: integer [r] -> [r, c, output_height,
-    output_width].  Every cell is the mean (or the largest weighted neighbour) of sampling_ratio**2 points between pixels
+    output_width].  Every cell is the mean (or the largest weighted neighbor) of sampling_ratio**2 points between pixels
     (0: about one per pixel).  Errors: ShapeError for other shapes, ParameterError for an image index out of range.
     Source: ONNX RoiAlign-22.
     """
@@ -93,7 +93,7 @@ class Roialign(Operation):
         return convert(out, of(x.dtype))
 
     def points(self, start: float, length: float, cells: int, size: int) -> tuple[Array, Array]:
-        """Returns the two neighbours of every sampling point along an axis and their weights: both [2, cells, points]."""
+        """Returns the two neighbors of every sampling point along an axis and their weights: both [2, cells, points]."""
         count = self.sampling_ratio or max(1, int(np.ceil(length / cells)))
         at = start + (np.arange(cells)[:, None] + (np.arange(count) + 0.5) / count) * (length / cells)
         inside = (at >= -1) & (at <= size)

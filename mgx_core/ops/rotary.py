@@ -66,7 +66,7 @@ class RotaryEmbedding(Operation):
     """Rotates pairs of elements of each vector by angles that depend on its position.
 
     x [b, h, s, d]; cos, sin [m, n / 2] with positions integer [b, s] (or [1]: the first of s consecutive ones), or
-    [b, s, n / 2] without -> [b, h, s, d]; the first n <= d elements are rotated.  interleaved: pairs are neighbours,
+    [b, s, n / 2] without -> [b, h, s, d]; the first n <= d elements are rotated.  interleaved: pairs are neighbors,
     else an element of the first half and one of the second.
     Errors: ShapeError for operands that do not fit or positions outside the caches.  Source: ONNX RotaryEmbedding-23.
     """

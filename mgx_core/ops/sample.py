@@ -44,10 +44,10 @@ def clamped(index: Array, extent: int) -> tuple[Array, Array | None]:
 
 
 def gather(x: Array, rows: Array, at: Sequence[tuple[Array, Array]], place: Place) -> Array:
-    """Returns weighted sums of neighbours.
+    """Returns weighted sums of neighbors.
 
     x [n, *d, c] with channels last; rows: which n, broadcast against the places [*p]; at: for each axis of d, the
-    indices [*p, t] of its t neighbours and their weights [*p, t].  Returns [*p, c].
+    indices [*p, t] of its t neighbors and their weights [*p, t].  Returns [*p, c].
     """
     total: Array | None = None
     axes = []
@@ -73,7 +73,7 @@ def gather(x: Array, rows: Array, at: Sequence[tuple[Array, Array]], place: Plac
     return total
 
 
-def neighbours(at: Array, mode: str) -> tuple[Array, Array]:
+def neighbors(at: Array, mode: str) -> tuple[Array, Array]:
     """Returns indices and weights of the elements that interpolate each position."""
     if mode == "nearest":
         return np.rint(at).astype(np.int64)[..., None], np.ones((*at.shape, 1), at.dtype)
@@ -140,7 +140,7 @@ class GridSample(Operation):
         at = [self.source(places[..., a], x.shape[2 + a]) for a in range(rank)]
         rows = np.arange(x.shape[0]).reshape(-1, *(1,) * (grid.ndim - 2))
         last = np.moveaxis(wide, 1, -1)
-        out = gather(last, rows, [neighbours(p, self.mode) for p in at], self.place)
+        out = gather(last, rows, [neighbors(p, self.mode) for p in at], self.place)
         moved = np.moveaxis(out, -1, 1)
         return convert(np.rint(moved) if of(x.dtype).is_integer and self.mode == "nearest" else moved, of(x.dtype))
 
@@ -283,7 +283,7 @@ class DeformConv(Operation):
             at.append(np.take(moves, a, axis=2 + rank) + (taps + starts).astype(moves.dtype))
         image = np.moveaxis(widen(x).reshape(batch * og, inner, *x.shape[2:]), 1, -1)
         rows = np.arange(batch * og).reshape(batch, og, *(1,) * (2 * rank))
-        columns = gather(image, rows, [neighbours(np.clip(p, -2.0, 2.0**30), "linear") for p in at], within)
+        columns = gather(image, rows, [neighbors(np.clip(p, -2.0, 2.0**30), "linear") for p in at], within)
         if mask is not None:
             columns = columns * widen(mask).reshape(batch, og, *lengths, *out, 1)
         points, places = math.prod(lengths), math.prod(out)

@@ -151,14 +151,14 @@ class MelWeightMatrix(Operation):
         out: Array = np.zeros((bins, bands))
         at: Any = np.arange(bins)
         for band in range(bands):
-            left, centre, right = edges[band : band + 3]
-            if left == centre:
-                if centre < bins:
-                    out[centre, band] = 1
+            left, center, right = edges[band : band + 3]
+            if left == center:
+                if center < bins:
+                    out[center, band] = 1
             else:
-                rise = (at - left) / (centre - left)
-                out[:, band] = np.where((at >= left) & (at <= centre), rise, 0)
-            if right > centre:
-                fall = (right - at) / (right - centre)
-                out[:, band] = np.where((at >= centre) & (at < right), fall, out[:, band])
+                rise = (at - left) / (center - left)
+                out[:, band] = np.where((at >= left) & (at <= center), rise, 0)
+            if right > center:
+                fall = (right - at) / (right - center)
+                out[:, band] = np.where((at >= center) & (at < right), fall, out[:, band])
         return convert(out, self.dtype)

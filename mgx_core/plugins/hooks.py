@@ -84,7 +84,7 @@ class Hooks:
     def passes(self, target: str, stage: str, options: CompileOptions) -> list[Lazy]:
         """Returns passes for a stage; the object is a pass.
 
-        An implementation declares only the parameters that it needs.  target: empty for target-independent optimisation.
+        An implementation declares only the parameters that it needs.  target: empty for target-independent optimization.
         """
         return []
 

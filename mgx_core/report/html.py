@@ -136,7 +136,7 @@ class _Page:
     def stages(self) -> str:
         if not self.records:
             return ""
-        note = "Time of each pass, and instructions before and after it. Grey: no changes; orange: bar truncated."
+        note = "Time of each pass, and instructions before and after it. Gray: no changes; orange: bar truncated."
         rules = rule_table(self.records)
         fired = sum(c.fired for r in self.records for c in r.rules)
         kinds = sum(1 for r in self.records for c in r.rules if c.fired)

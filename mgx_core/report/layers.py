@@ -101,7 +101,7 @@ def _order(rows: Sequence[list[_Box]]) -> None:
 
 
 def _spread(rows: Sequence[list[_Box]]) -> None:
-    """Assigns x coordinates: boxes do not overlap and are close to their neighbours."""
+    """Assigns x coordinates: boxes do not overlap and are close to their neighbors."""
     for row in rows:
         _place_row(row, [0.0] * len(row))
     for sweep in range(12):

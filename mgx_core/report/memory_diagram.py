@@ -103,7 +103,7 @@ def memory_text(plan: MemoryPlan | Schedule, module: Module, largest: int = 12) 
 
 
 def memory_svg(plan: MemoryPlan | Schedule, module: Module, standalone: bool = True) -> str:
-    """Returns the plan as SVG; standalone: includes colours and a background, otherwise uses those of the page."""
+    """Returns the plan as SVG; standalone: includes colors and a background, otherwise uses those of the page."""
     line = Timeline(plan, module)
     ticks = line.ticks
     count = max(1, ticks[-1])
@@ -170,7 +170,7 @@ def _rectangle(
 ) -> str:
     left, width = x(b.first), x(b.last + 1) - x(b.first)
     low, high = y(b.offset), y(b.offset + b.bytes)
-    hue = number * 137 % 360  # the golden angle separates the hues of neighbours
+    hue = number * 137 % 360  # the golden angle separates the hues of neighbors
     tip = f"{line.about(b)}\n{size_text(b.bytes)} ({b.bytes} bytes) at {b.offset}\npositions {b.first} to {b.last}"
     text = ""
     room = int(width / 6.4)

@@ -71,7 +71,7 @@ def product_of_repeated_parts(i: Instruction, b: Builder) -> Instruction | No | 
 def convolution_of_repeated_parts(i: Instruction, b: Builder) -> Instruction | No | None:
     """convolution(concat(x, y), w) -> convolution(x, w1) + convolution(y, w2), 1 x 1, if y repeats a row or column of an image.
 
-    Networks on points convolve each point beside its differences from its neighbours.
+    Networks on points convolve each point beside its differences from its neighbors.
     """
     read, w = i.inputs
     converted = isinstance(read.op, Convert)

@@ -126,7 +126,7 @@ def layernorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
             return No("the subtracted mean is not the variance's")
         x, axes = own
         if not _trailing(axes, i.shape.rank) or not i.shape.dtype.is_float:
-            return No(f"it normalises over axes {list(axes)}, which are not the last ones")
+            return No(f"it normalizes over axes {list(axes)}, which are not the last ones")
         return b.add(LayerNorm(axis=axes[0], epsilon=under.epsilon), x)
     return None
 
@@ -168,7 +168,7 @@ def rmsnorm_from_parts(i: Instruction, b: Builder) -> Instruction | No | None:
             continue
         axes = reduced_axes(under.mean)
         if not _trailing(axes, i.shape.rank) or not i.shape.dtype.is_float:
-            return No(f"it normalises over axes {list(axes)}, which are not the last ones")
+            return No(f"it normalizes over axes {list(axes)}, which are not the last ones")
         return b.add(RmsNorm(axis=axes[0], epsilon=under.epsilon), x)
     return None
 
@@ -218,7 +218,7 @@ def bias_into_norm(i: Instruction, b: Builder) -> Instruction | No | None:
     return _taken_in(i, b, (LayerNorm,), 2, "term")
 
 
-# group normalisation --------------------------------------------------------------------------------------------------
+# group normalization --------------------------------------------------------------------------------------------------
 
 
 @NORMS.on(Reshape, reads=InstanceNorm, changes=ROUNDING)

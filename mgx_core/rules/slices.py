@@ -193,7 +193,7 @@ def concat_of_slices(i: Instruction, b: Builder) -> Instruction | No | None:
         good = own is not None and axis in own
         out.append((x.inputs[0] if good else x, own if good else None, x))
     if len(out) == len(i.inputs):
-        return No("no two neighbours are adjacent slices of one tensor")
+        return No("no two neighbors are adjacent slices of one tensor")
     parts = [x if own is None else cut(b, x, own) for x, own, _ in out]
     return parts[0] if len(parts) == 1 else b.add(i.op, *parts)
 

@@ -48,7 +48,7 @@ def compile_module(
 
 
 def optimized(module: Module, target: Target, context: Any, options: CompileOptions) -> tuple[Module, list[PassRecord]]:
-    """Returns the optimised copy of a module, and the passes that ran.  Errors: as `compile_module`."""
+    """Returns the optimized copy of a module, and the passes that ran.  Errors: as `compile_module`."""
     if options.use_nhwc and not target.channels_last:
         raise ParameterError(
             f"use_nhwc requires channels-last convolutions, which target {target.name!r} does not have: "

@@ -1,4 +1,4 @@
-"""Executables: optimised programs on a target, which run for any shapes of their parameters."""
+"""Executables: optimized programs on a target, which run for any shapes of their parameters."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ __all__ = ["UNTOUCHED", "Executable"]
 
 
 class Executable:
-    """Result of `Program.compile`: the optimised module, its target, and an instance per set of input shapes.
+    """Result of `Program.compile`: the optimized module, its target, and an instance per set of input shapes.
 
     Instances are kept in a bounded LRU cache (option ``instances``).  Thread-safe.
     module: may be a function that loads it on first use; `parameters` is then required.
@@ -99,7 +99,7 @@ class Executable:
 
     @property
     def module(self) -> Module:
-        """The optimised module."""
+        """The optimized module."""
         if callable(self._module):
             with self._lock:
                 if callable(self._module):
@@ -222,7 +222,7 @@ class Executable:
         return [s.substitute(known) for s in self.module.output_shapes()]
 
     def run_trace(self, parameters: Mapping[str, Any], callback: Tracer) -> list[Argument]:
-        """Like `run`, after calling ``callback(instruction, value)`` with each instruction of the optimised module in order.
+        """Like `run`, after calling ``callback(instruction, value)`` with each instruction of the optimized module in order.
 
         The values are copies in host memory.  For debugging: the first call compiles the program again, and every intermediate
         value has its own memory.
@@ -357,7 +357,7 @@ class Executable:
             return self._pieces_of[1]
 
     def _piece(self, body: Module) -> Part:
-        """Compiles a part of the optimised module for values of any shapes."""
+        """Compiles a part of the optimized module for values of any shapes."""
         own = self.target.own_memory
         options = dataclasses.replace(self.options, offload_copy=False) if own else self.options
         part = Executable(body, self.target, self.context, options)

@@ -206,7 +206,7 @@ class Pieces:
         make: Callable[[Module], Part],
         memory: DeviceMemory | None = None,
     ) -> Pieces | None:
-        """Splits an optimised module; returns None if too much of it would be recompiled for each set of shapes.
+        """Splits an optimized module; returns None if too much of it would be recompiled for each set of shapes.
 
         make: compiles a piece; memory: keeps values of fixed extents at fixed addresses.
         """

@@ -49,7 +49,7 @@ def plain_executable(executable: Executable, values: Encoder, literals: LiteralW
     return {
         "target": executable.target.name,
         "options": _plain(executable.options),
-        "optimised": True,
+        "optimised": True,  # the name of the first files
         "machine": executable.target.machine(executable.context),
         "passes": [list(dataclasses.astuple(r)) for r in executable.records],
         "results": list(executable.output_names),

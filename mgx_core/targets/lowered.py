@@ -1,4 +1,4 @@
-"""Lowered modules: the result of lowering an optimised module for one set of input shapes."""
+"""Lowered modules: the result of lowering an optimized module for one set of input shapes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["Lowered", "launch_placements"]
 
 
 class Lowered:
-    """An optimised module for one set of input shapes; lowered, emitted and planned lazily.
+    """An optimized module for one set of input shapes; lowered, emitted and planned lazily.
 
     lower: returns the lowered module and the records of its passes; emitter: returns the target's, or None; reuse: values with
     disjoint live ranges share memory; validate: check that no others do.

@@ -27,7 +27,7 @@ class Reuse:
         self._asked: Recent[bool] = Recent(0)  # by hash of the key
 
     def launches_of(self, module: Module) -> Recent[Launch]:
-        """Returns the launches for an optimised module."""
+        """Returns the launches for an optimized module."""
         from ..ir.body_cache import SETS
 
         for kept in (self._launches, self._recordings, self._asked):

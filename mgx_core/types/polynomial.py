@@ -14,7 +14,7 @@ UNBOUNDED: Final = 1 << 40  # the default upper bound of a symbol; larger extent
 
 
 class Symbol:
-    """A named unknown extent with inclusive bounds and the sizes worth optimising for.
+    """A named unknown extent with inclusive bounds and the sizes worth optimizing for.
 
     written: True if its name comes from an expression that a user wrote, and not from a range.
     """

@@ -157,7 +157,7 @@ def test_work_is_joined(make, left):
     assert work(module) == left
 
 
-def test_a_convolution_absorbs_its_normalisation_and_padding():
+def test_a_convolution_absorbs_its_normalization_and_padding():
     module = convolution_and_batchnorm()
     optimize_module(module, CompileOptions())
     inside = [i for m in nested(module) for i in m]

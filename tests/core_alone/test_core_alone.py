@@ -47,7 +47,7 @@ def test_programs_are_built_by_hand():
     assert not program.is_compiled()
 
 
-def test_programs_are_optimised():
+def test_programs_are_optimized():
     before = small_program()
     after = mgx.optimize(before)
     assert len(after.get_main_module()) < len(before.get_main_module())

@@ -59,7 +59,7 @@ def test_a_lowered_copy_holds_each_once_and_keeps_the_sources_of_the_launches():
     assert {s for ins in lowered.module if ins.modules for s in ins.sources} >= {f"neg {n}" for n in range(6)}
     assert not any(i.sources for i in bodies[0])
     before = [i.sources for m in nested(executable.module) for i in m if i.name == "neg"]
-    assert before == [(f"neg {n}",) for n in range(6)]  # the optimised module keeps its own body
+    assert before == [(f"neg {n}",) for n in range(6)]  # the optimized module keeps its own body
 
 
 def test_results_are_those_of_the_program_as_it_was():

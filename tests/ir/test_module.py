@@ -486,7 +486,7 @@ def test_symbols_of_parameters_stay_their_own():
     assert module.add(op("add"), x, y).result == Shape("float", [n])
 
 
-def test_neighbours_and_ends():
+def test_neighbors_and_ends():
     module = parse_module(
         'module main\n  %x = @param["x"] -> float32[2]\n  %1 = relu(%x) -> float32[2]\n  @return(%1)', STANDARD
     )

@@ -1,4 +1,4 @@
-"""Normalisations: reference implementations, decompositions, narrow types and errors."""
+"""Normalizations: reference implementations, decompositions, narrow types and errors."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_definition_and_composition(op: Any, inputs: Any, expected: Any, kind: A
     np.testing.assert_allclose(parts.astype(np.float64), out.astype(np.float64), rtol=2 * eps, atol=eps)
 
 
-def test_neighbouring_channels() -> None:
+def test_neighboring_channels() -> None:
     for size in (1, 2, 3, 4, 13):
         wanted = np.empty_like(X)
         for c in range(6):

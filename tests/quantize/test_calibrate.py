@@ -114,7 +114,7 @@ def test_rows_of_many_channels_are_sampled_from_several_places() -> None:
     assert -(-197 // steps[1]) >= calibrate.ROWS - 1
 
 
-def test_samples_are_centred(compiled: Any) -> None:
+def test_samples_are_centered(compiled: Any) -> None:
     """If samples were taken from the first position on, borders would be more frequent in them than in the tensor."""
     mgx.quantize_int8(residual_blocks(), mgx.get_target("ref"), images(100))
     ((module, _),) = compiled

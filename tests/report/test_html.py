@@ -200,8 +200,8 @@ document.title = "probe bad=" + bad.join(",") + " left=" + left;
     with image.open(picture) as opened:
         shown = np.asarray(opened.convert("RGB"))
     assert shown.shape == (1800, 1300, 3)
-    colours, counts = np.unique(shown[::3, ::3].reshape(-1, 3), axis=0, return_counts=True)
-    assert len(colours) > 50
+    colors, counts = np.unique(shown[::3, ::3].reshape(-1, 3), axis=0, return_counts=True)
+    assert len(colors) > 50
     assert counts.max() < 0.9 * counts.sum()
     dump = [*browser, "--dump-dom", (tmp_path / "probe.html").as_uri()]
     found = subprocess.run(dump, check=True, capture_output=True, timeout=120, text=True).stdout

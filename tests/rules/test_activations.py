@@ -1,4 +1,4 @@
-"""Rules that recognise activations: module text before and after, and equal results."""
+"""Rules that recognize activations: module text before and after, and equal results."""
 
 from __future__ import annotations
 

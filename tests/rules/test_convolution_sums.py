@@ -100,7 +100,7 @@ def test_refuses(rule_refuses, before, why):
 
 
 def branch(main: Module, x, draw: np.random.Generator, group: int, stride: int, length: int, dilation: int):
-    """A convolution with 6 output channels, centred windows and a bias."""
+    """A convolution with 6 output channels, centered windows and a bias."""
     w = draw.standard_normal((6, 6 // group, length, length)).astype(np.float32)
     around = dilation * (length - 1) // 2
     op = STANDARD.make(

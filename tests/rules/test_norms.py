@@ -1,4 +1,4 @@
-"""Rules that recognise norms: module text before and after, and equal results."""
+"""Rules that recognize norms: module text before and after, and equal results."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ REFUSES = [
   %10 = multibroadcast[out_lens=[2, 5]](%9)
   %11 = mul(%10, %3)
   @return(%11)""",
-        "it normalises over axes [0], which are not the last ones",
+        "it normalizes over axes [0], which are not the last ones",
     ),
     (
         "scale-into-norm",

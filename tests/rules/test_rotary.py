@@ -1,4 +1,4 @@
-"""Rules that recognise rotary embeddings: module text before and after, and equal results."""
+"""Rules that recognize rotary embeddings: module text before and after, and equal results."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ REFUSES = [
   %2 = slice[axes=[0], starts=[2], ends=[4]](%x)
   %3 = concat[axis=0](%1, %2)
   @return(%3)""",
-        "no two neighbours are adjacent slices of one tensor",
+        "no two neighbors are adjacent slices of one tensor",
     ),
     (
         "work-after-concat",

@@ -1,4 +1,4 @@
-"""Rules that recognise softmax: module text before and after, and equal results."""
+"""Rules that recognize softmax: module text before and after, and equal results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules that recognise products written as sums of broadcast products: module text before and after, and equal results."""
+"""Rules that recognize products written as sums of broadcast products: module text before and after, and equal results."""
 
 from __future__ import annotations
 

@@ -290,12 +290,12 @@ def test_a_compiled_program_is_ready_with_its_options(tmp_path, installed):
     assert read.is_compiled()
     assert read == program
     assert read.executable.options == program.executable.options
-    assert Mine.compiled == [program.executable.options]  # loading does not optimise again
+    assert Mine.compiled == [program.executable.options]  # loading does not optimize again
     assert read.executable.records == program.executable.records
     x = np.float32([[-5, 0, 1]])
     np.testing.assert_array_equal(np.asarray(read.run({"x": x})[0]), [[0, 1, 3]])
     read.executable = None
-    assert read == mgx.parse_program(str(program))  # the optimised module is stored
+    assert read == mgx.parse_program(str(program))  # the optimized module is stored
 
 
 def test_a_program_for_a_target_that_is_not_here_stays_uncompiled(monkeypatch, installed, caplog):

@@ -13,7 +13,7 @@ from mgx_core.errors import ShapeError
 
 
 @pytest.mark.parametrize("t", dt.ALL, ids=str)
-def test_every_name_of_a_type_is_recognised(t):
+def test_every_name_of_a_type_is_recognized(t):
     for word in (t, t.name, t.alias, f"{t.name}_type", f"{t.alias}_type", t.numpy):
         assert dt.of(word) is t
     assert pickle.loads(pickle.dumps(t)) is t

@@ -180,8 +180,8 @@ class SSD(nn.Module):
         boxes, classes = _boxes(self.boxes(features), 4), _boxes(self.classes(features), 21).softmax(-1)
         scores, best = classes[..., 1:].max(-1).values.topk(100, -1)
         boxes = torch.gather(boxes, 1, best[..., None].expand(-1, -1, 4))
-        centre, half = boxes[..., :2], boxes[..., 2:].exp() / 2
-        return torch.cat([centre - half, centre + half], -1), scores
+        center, half = boxes[..., :2], boxes[..., 2:].exp() / 2
+        return torch.cat([center - half, center + half], -1), scores
 
 
 class RetinaNet(nn.Module):

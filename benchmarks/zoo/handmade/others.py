@@ -27,21 +27,21 @@ class PointNet(nn.Module):
 
 
 class EdgeConv(nn.Module):
-    """DGCNN's edge convolutions: every point with its nearest neighbours, recomputed in each layer."""
+    """DGCNN's edge convolutions: every point with its nearest neighbors, recomputed in each layer."""
 
-    def __init__(self, neighbours: int = 16) -> None:
+    def __init__(self, neighbors: int = 16) -> None:
         super().__init__()
-        self.neighbours = neighbours
+        self.neighbors = neighbors
         self.first = nn.Sequential(nn.Conv2d(6, 32, 1), nn.LeakyReLU(0.2), nn.Conv2d(32, 32, 1))
         self.second = nn.Sequential(nn.Conv2d(64, 64, 1), nn.LeakyReLU(0.2))
 
     def edges(self, values: Tensor) -> Tensor:
         points = values.transpose(1, 2)
-        nearest = torch.cdist(points, points).topk(self.neighbours, -1, largest=False).indices
+        nearest = torch.cdist(points, points).topk(self.neighbors, -1, largest=False).indices
         clouds = torch.arange(points.shape[0], device=points.device)[:, None, None]
         around = points[clouds, nearest]
-        centre = points[:, :, None].expand_as(around)
-        return torch.cat([around - centre, centre], -1).permute(0, 3, 1, 2)
+        center = points[:, :, None].expand_as(around)
+        return torch.cat([around - center, center], -1).permute(0, 3, 1, 2)
 
     def forward(self, points: Tensor) -> Any:
         values = self.first(self.edges(points)).max(-1).values
@@ -233,15 +233,15 @@ class RealNVP(nn.Module):
 class KAN(nn.Module):
     """A Kolmogorov-Arnold layer: a learned sum of radial basis functions for each pair of input and output."""
 
-    centres: Tensor
+    centers: Tensor
 
     def __init__(self) -> None:
         super().__init__()
-        self.register_buffer("centres", torch.linspace(-2, 2, 8))
+        self.register_buffer("centers", torch.linspace(-2, 2, 8))
         self.bumps, self.linear = nn.Parameter(0.1 * torch.randn(64, 64, 8)), nn.Linear(64, 64)
 
     def forward(self, values: Tensor) -> Any:
-        near = torch.exp(-(((values[..., None] - self.centres) / 0.5) ** 2))
+        near = torch.exp(-(((values[..., None] - self.centers) / 0.5) ** 2))
         return torch.einsum("nik,iok->no", near, self.bumps) + self.linear(F.silu(values))
 
 

@@ -1,4 +1,4 @@
-"""Cases of ops that sum, compare or normalise along axes."""
+"""Cases of ops that sum, compare or normalize along axes."""
 
 from __future__ import annotations
 

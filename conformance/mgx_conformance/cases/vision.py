@@ -78,7 +78,7 @@ def grid_sample(name: str) -> Iterable[Case]:
             for corners in (False, True):
                 op = make(name, mode=mode, padding_mode=padding, align_corners=corners)
                 grid = data(F, 2, 3, 4, 2, low=-1.3, high=1.3)
-                label = f"{mode}-{padding}-{'corners' if corners else 'centres'}"
+                label = f"{mode}-{padding}-{'corners' if corners else 'centers'}"
                 yield Case(op, (data(F, 2, 3, 5, 6), grid), label, LAYOUTS[:3] if padding == "zeros" else LAYOUTS[:1])
     yield Case(make(name), (data(F, 1, 2, 3, 4, 5), data(F, 1, 2, 3, 4, 3)), "3d")
 
@@ -86,7 +86,7 @@ def grid_sample(name: str) -> Iterable[Case]:
 @family.cases("affine_grid")
 def affine_grid(name: str) -> Iterable[Case]:
     for corners in (False, True):
-        word = "corners" if corners else "centres"
+        word = "corners" if corners else "centers"
         yield Case(make(name, size=(2, 3, 4, 5), align_corners=corners), (data(F, 2, 2, 3),), word, LAYOUTS[:3])
     yield Case(make(name), (data(F, 1, 3, 4), given([1, 1, 2, 3, 4])), "3d-while-running")
 
@@ -99,7 +99,7 @@ def nms(name: str) -> Iterable[Case]:
     scores = rng.permutation(72).reshape(2, 3, 12).astype(np.float32) / 72
     operands = (given(boxes), given(scores), given([5]), given([0.4], F), given([0.2], F))
     yield Case(make(name), operands, "corners")
-    yield Case(make(name, center_point_box=True), operands, "centres")
+    yield Case(make(name, center_point_box=True), operands, "centers")
     yield Case(make(name), operands[:3], "defaults")
     yield Case(make(name), (*operands[:2], given([0])), "none")
 

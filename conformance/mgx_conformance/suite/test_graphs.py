@@ -1,4 +1,4 @@
-"""Random graphs, compiled with all optimisations, compared with the same graphs interpreted without optimisation."""
+"""Random graphs, compiled with all optimizations, compared with the same graphs interpreted without optimization."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ class Declined(Exception):
 
 
 def by_definition(model: Any, inputs: Sequence[Any]) -> tuple[Expected, set[str]]:
-    """Returns the unoptimised results of the ops' reference implementations, and the names of these ops."""
+    """Returns the unoptimized results of the ops' reference implementations, and the names of these ops."""
     from mgx_core import Argument
     from mgx_core.types.argument import as_value
     from mgx_onnx.backend import plain

@@ -44,7 +44,7 @@ VALGRIND: Final = (
     "valgrind --quiet --xml=yes --track-origins=yes --leak-check=full --show-leak-kinds=definite --error-limit=no "
     "--num-callers=40 --child-silent-after-fork=yes --fair-sched=yes"
 )
-# origins of uninitialised bytes that CPython reads
+# origins of uninitialized bytes that CPython reads
 ORIGINS: Final = {
     "_PyLong_New": "int(0) has one digit that is never written; its value is the size, 0, times that digit",
 }

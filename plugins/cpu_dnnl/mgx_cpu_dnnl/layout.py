@@ -61,11 +61,11 @@ def is_channels_last(value: Value) -> bool:
 def as_channels_last(e: CpuEmitter, value: Value) -> Value:
     """Returns the value with channels innermost: itself, or a copy."""
     if is_channels_last(value):
-        return normalised(value, channels_last(value.lens))
+        return normalized(value, channels_last(value.lens))
     return e.copy(value, channels_last(value.lens))
 
 
-def normalised(value: Value, strides: list[int]) -> Value:
+def normalized(value: Value, strides: list[int]) -> Value:
     """Replaces the strides of axes of extent 1 by those of a dense layout."""
     return Value(Shape(value.shape.dtype, value.lens, strides), value.buffer, value.offset)
 

@@ -1,4 +1,4 @@
-// Padding and nearest-neighbour upsampling: lines assembled from ranges of source elements.
+// Padding and nearest-neighbor upsampling: lines assembled from ranges of source elements.
 #include <algorithm>
 #include <cstring>
 

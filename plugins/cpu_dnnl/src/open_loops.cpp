@@ -51,11 +51,11 @@ template <typename T>
 struct Corners {
     T low[2], high[2], area;
 
-    Corners(const T *box, bool centre) {
+    Corners(const T *box, bool center) {
         for (int i = 0; i < 2; ++i) {
             const T a = box[i], b = box[2 + i];
-            low[i] = centre ? a - b / 2 : lesser(a, b);
-            high[i] = centre ? a + b / 2 : greater(a, b);
+            low[i] = center ? a - b / 2 : lesser(a, b);
+            high[i] = center ? a + b / 2 : greater(a, b);
         }
         area = (high[0] - low[0]) * (high[1] - low[1]);
     }
@@ -110,14 +110,14 @@ struct Candidate {
 
 // NonMaxSuppression, selection per batch entry and class.  Buffers: boxes [batch, n, 4], scores [batch, classes, n], maximum
 // number of boxes, IoU threshold, score threshold, kept [items, room], counts [items].  Arguments: n, classes, room, 1 for boxes
-// given by centre and size, 1 if there is a score threshold.  Scratch memory: n corners and candidates.  Work items: (batch
+// given by center and size, 1 if there is a score threshold.  Scratch memory: n corners and candidates.  Work items: (batch
 // entry, class).
 template <typename T>
 void best_boxes(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     using Key = decltype(ordered(T {}));
     ArgReader reader(args);
     const int64_t n = reader.next(), classes = reader.next(), room = reader.next();
-    const bool centre = reader.next(), limited = reader.next();
+    const bool center = reader.next(), limited = reader.next();
     const int64_t most = std::min(*static_cast<const int64_t *>(buffers[2]), room);
     const T overlap = *static_cast<const T *>(buffers[3]), least = *static_cast<const T *>(buffers[4]);
     if (!(overlap >= 0 && overlap <= 1)) return mgx_loop_failed(3, 0);
@@ -136,7 +136,7 @@ void best_boxes(void *const *buffers, const int64_t *args, int64_t begin, int64_
         while (left && chosen.count < most) {
             if (few) std::pop_heap(heap, heap + left);
             const int64_t box = heap[--left].box;
-            const Corners<T> own(boxes + box * 4, centre);
+            const Corners<T> own(boxes + box * 4, center);
             if (chosen.overlap(own, overlap)) continue;
             kept[chosen.count] = box;
             chosen.add(own);

@@ -17,9 +17,9 @@ struct Points {
     double start, cell; // start of the region; length of a cell
     int64_t count, size; // points per cell; extent of the image
 
-    // Calls body(index, weight) for both neighbours of each point of cell c.  Points outside the image have weight 0.
+    // Calls body(index, weight) for both neighbors of each point of cell c.  Points outside the image have weight 0.
     template <typename Body>
-    void neighbours(int64_t c, const Body &body) const {
+    void neighbors(int64_t c, const Body &body) const {
         for (int64_t p = 0; p < count; ++p) {
             double at = start + (static_cast<double>(c) + (static_cast<double>(p) + 0.5) / static_cast<double>(count)) * cell;
             const bool inside = at >= -1 && at <= static_cast<double>(size);
@@ -43,12 +43,12 @@ struct AxisWeights {
         std::vector<double> sums;
         for (int64_t c = 0; c < cells; ++c) {
             int64_t begin = points.size, end = -1;
-            points.neighbours(c, [&](int64_t i, double) {
+            points.neighbors(c, [&](int64_t i, double) {
                 begin = std::min(begin, i);
                 end = std::max(end, i);
             });
             sums.assign(static_cast<size_t>(end - begin + 1), 0.0);
-            points.neighbours(c, [&](int64_t i, double weight) {
+            points.neighbors(c, [&](int64_t i, double weight) {
                 sums[static_cast<size_t>(i - begin)] += weight / static_cast<double>(points.count);
             });
             first[c] = begin;
@@ -74,8 +74,8 @@ struct CellTaps {
         weights.reserve(offsets.capacity());
         for (int64_t i = 0; i < height; ++i)
             for (int64_t j = 0; j < width; ++j)
-                vertical.neighbours(i, [&](int64_t y, double u) {
-                    horizontal.neighbours(j, [&](int64_t z, double v) {
+                vertical.neighbors(i, [&](int64_t y, double u) {
+                    horizontal.neighbors(j, [&](int64_t z, double v) {
                         offsets.push_back(y * down + z * across);
                         weights.push_back(static_cast<W>(u * v));
                     });

@@ -12,9 +12,9 @@ namespace {
 enum Mode : int64_t { linear, nearest, cubic };
 enum Padding : int64_t { zeros, border, reflection };
 
-// Neighbours of a coordinate along one axis; index -1: none.
+// Neighbors of a coordinate along one axis; index -1: none.
 template <typename P>
-struct Neighbours {
+struct Neighbors {
     int64_t index[4];
     P weight[4];
 };
@@ -41,7 +41,7 @@ struct Sampling {
     int64_t taps() const { return mode == nearest ? 1 : mode == linear ? 2 : 4; }
 
     template <typename P>
-    Neighbours<P> around(P at, int64_t size) const {
+    Neighbors<P> around(P at, int64_t size) const {
         const P low = align ? P(0) : P(-0.5), high = align ? P(size - 1) : P(size) - P(0.5);
         at = align ? (at + 1) / 2 * P(size - 1) : ((at + 1) * P(size) - 1) / 2;
         const P most = P(1 << 30);
@@ -49,7 +49,7 @@ struct Sampling {
         if (mode == nearest) at = std::nearbyint(at);
         if (padding != zeros && mode != cubic && (at < low || at > high))
             at = padding == border ? std::min(std::max(at, P(0)), P(size - 1)) : mirrored(at, low, high);
-        Neighbours<P> found;
+        Neighbors<P> found;
         const P floor = mode == nearest ? std::nearbyint(at) : std::floor(at), part = at - floor;
         const int64_t first = static_cast<int64_t>(floor) - (mode == cubic ? 1 : 0);
         for (int64_t t = 0; t < taps(); ++t) {
@@ -77,7 +77,7 @@ struct Tap {
     W weight;
 };
 
-// Batch of coordinates along one axis for nearest or linear interpolation without reflection: first neighbour and its distance.
+// Batch of coordinates along one axis for nearest or linear interpolation without reflection: first neighbor and its distance.
 template <typename P>
 struct Pairs {
     static constexpr int64_t most = 64; // coordinates per batch
@@ -125,9 +125,9 @@ void taps_of_points(const Sampling &sampling, const P (&at)[2][Pairs<P>::most], 
     }
 }
 
-constexpr int64_t most_taps = 64; // per point: four neighbours along three axes
+constexpr int64_t most_taps = 64; // per point: four neighbors along three axes
 
-// Computes the taps of one point, the Cartesian product of its neighbours along the axes, and returns their number.
+// Computes the taps of one point, the Cartesian product of its neighbors along the axes, and returns their number.
 template <typename P, typename G, typename W>
 int64_t taps_of_point(const Sampling &sampling, const G *at, int64_t coordinate, int64_t rank, const int64_t *sizes, const int64_t *steps,
         int64_t origin, Tap<W> *taps) {

@@ -178,11 +178,11 @@ void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int
     ensemble.aggregate = reader.next();
     ensemble.rule = reader.next();
     ensemble.tracks = reader.next();
-    const int64_t how = reader.next(), labelled = reader.next(), probabilities = reader.next();
+    const int64_t how = reader.next(), labeled = reader.next(), probabilities = reader.next();
     auto *x = static_cast<const T *>(buffers[0]);
     auto *out = static_cast<S *>(buffers[7]);
-    auto *labels = labelled ? static_cast<const int64_t *>(buffers[8]) : nullptr;
-    auto *winners = labelled ? static_cast<int64_t *>(buffers[9]) : nullptr;
+    auto *labels = labeled ? static_cast<const int64_t *>(buffers[8]) : nullptr;
+    auto *winners = labeled ? static_cast<int64_t *>(buffers[9]) : nullptr;
     auto *sums = static_cast<double *>(scratch);
     for (int64_t first = begin; first < end; first += block_rows) {
         const int64_t count = std::min(block_rows, end - first);
@@ -196,7 +196,7 @@ void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int
                 scores[1] = how == logistic ? sigmoid(s) : s;
                 if (how == probit) transform(scores, 2, probit);
             } else {
-                if (labelled) // compares the scores after rounding to S: on ties the first label wins
+                if (labeled) // compares the scores after rounding to S: on ties the first label wins
                     winners[first + r] = labels[std::max_element(scores, scores + outputs, [](double a, double b) {
                         return static_cast<S>(a) < static_cast<S>(b);
                     }) - scores];

@@ -225,7 +225,7 @@ def test_the_processors_bfloat16_products_are_used(d):
 
 
 def test_infinite_values_of_an_odd_last_key(engine):
-    """The neighbour that completes the last pair must not turn infinities into NaN."""
+    """The neighbor that completes the last pair must not turn infinities into NaN."""
     q, k, v = operands((1, 1), 9, 17, 32, 32, dt.bfloat16.numpy)
     v[:, :, 16, 3] = np.inf
     out = np.zeros((1, 1, 9, 32), dt.bfloat16.numpy)

@@ -1,4 +1,4 @@
-"""Reduction loops, compared with the interpreter: softmax and normalisations, any axes and layouts, empty and odd extents."""
+"""Reduction loops, compared with the interpreter: softmax and normalizations, any axes and layouts, empty and odd extents."""
 
 from __future__ import annotations
 
@@ -233,13 +233,13 @@ def test_results_without_reductions_are_stored_while_reducing(engine, dims, orde
 
 
 def test_several_outputs(engine):
-    """Means, a maximum of them, and the centred values in one group."""
+    """Means, a maximum of them, and the centered values in one group."""
     body = Module("several")
     x = body.add_parameter("x", Shape("float32", (6, 50)))
     mean = body.add(reduce.ReduceMean(axes=(1,)), x)
-    centred = body.add(pointwise.Sub(), x, body.add(Multibroadcast(out_lens=(6, 50)), mean))
-    top = body.add(reduce.ReduceMax(axes=(1,)), body.add(pointwise.Abs(), centred))
-    body.add_return([mean, centred, body.add(pointwise.Sqrt(), top)])
+    centered = body.add(pointwise.Sub(), x, body.add(Multibroadcast(out_lens=(6, 50)), mean))
+    top = body.add(reduce.ReduceMax(axes=(1,)), body.add(pointwise.Abs(), centered))
+    body.add_return([mean, centered, body.add(pointwise.Sqrt(), top)])
     check(engine, body, (1,), [numbers((6, 50))], chunks=2)
 
 

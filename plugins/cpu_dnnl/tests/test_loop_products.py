@@ -84,7 +84,7 @@ def test_dot_of_operands_with_other_layouts() -> None:
 
 
 @pytest.mark.parametrize(("a", "b"), [("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8")])
-def test_quantised_products(a: str, b: str) -> None:
+def test_quantized_products(a: str, b: str) -> None:
     dot = mgx.op("quant_dot")
     check(dot, [data(a, 5, 70), data(b, 70, 19)])
     check(dot, [data(a, 3, 5, 70), data(b, 70, 19), data(a), data(b, 1, 19)])
@@ -113,7 +113,7 @@ assert (found == 64 * 255 * 127).all(), found
 
 
 @pytest.mark.parametrize("isa", ["AVX2", "AVX512_CORE"])
-def test_quantised_products_where_pairs_of_bytes_saturate(isa: str) -> None:
+def test_quantized_products_where_pairs_of_bytes_saturate(isa: str) -> None:
     """oneDNN's ISA limit emulates a processor without instructions that accumulate four products in 32 bits."""
     done = subprocess.run(
         [sys.executable, "-c", SATURATING], env=os.environ | {"ONEDNN_MAX_CPU_ISA": isa}, capture_output=True, text=True
@@ -122,7 +122,7 @@ def test_quantised_products_where_pairs_of_bytes_saturate(isa: str) -> None:
 
 
 @pytest.mark.parametrize(("x", "w"), [("int8", "int8"), ("uint8", "int8"), ("uint8", "uint8")])
-def test_quantised_convolutions(x: str, w: str) -> None:
+def test_quantized_convolutions(x: str, w: str) -> None:
     padded = mgx.op("quant_convolution", padding=(1, 1))
     check(padded, [data(x, 2, 4, 9, 8), data(w, 6, 4, 3, 3), data(x), data(w, 6)], (1, 3))
     check(padded, [data(x, 2, 4, 9, 8), data(w, 6, 4, 3, 3), data(x), data(w, 6)])

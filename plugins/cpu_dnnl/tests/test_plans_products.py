@@ -123,7 +123,7 @@ def test_the_only_number_of_a_product_as_one_without_axes() -> None:
 
 @pytest.mark.parametrize("k", [1, 3, 16, 17])
 def test_infinities_stay_in_their_results_where_heads_share_a_matrix(k: int) -> None:
-    """oneDNN's products of bfloat16 process rows of repeated matrices in pairs; an odd last row has a neighbour."""
+    """oneDNN's products of bfloat16 process rows of repeated matrices in pairs; an odd last row has a neighbor."""
     program = mgx.Program()
     m = program.get_main_module()
     a = m.add_parameter("a", mgx.Shape("bfloat16", [2, 3, 5, k]))

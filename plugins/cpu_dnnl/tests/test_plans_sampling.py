@@ -151,10 +151,10 @@ def boxes(count: int, classes: int, batch: int, kind: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16])
-@pytest.mark.parametrize("centre", [False, True])
+@pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("count", [1, 300])
-def test_choices_of_boxes(agrees: Check, kind: Any, centre: bool, count: int) -> None:
-    op, given = mgx.op("nonmaxsuppression", center_point_box=centre), boxes(count, 3, 2, kind)
+def test_choices_of_boxes(agrees: Check, kind: Any, center: bool, count: int) -> None:
+    op, given = mgx.op("nonmaxsuppression", center_point_box=center), boxes(count, 3, 2, kind)
     for most in (0, 4, 1000):
         for overlap in (0.0, 0.3, 1.0):
             agrees(op, *given, np.array([most]), np.array([overlap], np.float32), np.array([0.4], np.float32))

@@ -136,8 +136,8 @@ def test_a_loop_overwrites_operands_without_other_readers(read_later: bool) -> N
         x, y, z = (m.add_parameter(name, mgx.Shape("float32", [40, 40])) for name in "xyz")
         product = m.add(mgx.op("dot"), x, y)
         mean = m.add(mgx.op("reduce_mean", axes=[1]), product)
-        centred = m.add(mgx.op("sub"), product, m.add(mgx.op("multibroadcast", out_lens=[40, 40]), mean))
-        return [m.add(mgx.op("dot"), centred, z), *([m.add(mgx.op("dot"), z, product)] if read_later else [])]
+        centered = m.add(mgx.op("sub"), product, m.add(mgx.op("multibroadcast", out_lens=[40, 40]), mean))
+        return [m.add(mgx.op("dot"), centered, z), *([m.add(mgx.op("dot"), z, product)] if read_later else [])]
 
     program, instance = compiled(build)
     loops = [s for s in check(instance).steps if s.name.startswith("reduce")]

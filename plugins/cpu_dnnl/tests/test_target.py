@@ -1,4 +1,4 @@
-"""Whole programs on the cpu target, compared with the unoptimised reference."""
+"""Whole programs on the cpu target, compared with the unoptimized reference."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_pooling_concat_and_views() -> None:
     check(build)
 
 
-def test_normalisations() -> None:
+def test_normalizations() -> None:
     def build(m: mgx.Module) -> list[mgx.Instruction]:
         x = image(m, 3, 5, 64)
         y = m.add(mgx.op("layernorm", axis=-1, epsilon=1e-5), x, literal(m, 64), literal(m, 64))

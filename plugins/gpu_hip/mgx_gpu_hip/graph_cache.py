@@ -137,7 +137,7 @@ class GraphCache:
         return addresses
 
     def _warm_up(self, steps: Sequence[BoundStep], stream: Stream) -> None:
-        """Runs all steps without capture, since libraries initialise lazily; the first run waits after each to locate errors."""
+        """Runs all steps without capture, since libraries initialize lazily; the first run waits after each to locate errors."""
         for step, calls in steps:
             with naming_errors(step):
                 for call in calls:

@@ -1,7 +1,7 @@
 """A stricter emulated device for tests: each value has an allocation of its own, accessible to the steps that declare it.
 
 Each run executes twice, on memory filled with different patterns.  It fails if a step accesses memory outside a value or
-memory that the schedule does not declare as read or written, or if uninitialised memory reaches a result.
+memory that the schedule does not declare as read or written, or if uninitialized memory reaches a result.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class _Steps(GraphCache):
             for n, (a, b) in enumerate(zip(results, others, strict=True)):
                 if a != b:
                     with naming_errors(step):
-                        raise DeviceError(f"result {n} depends on uninitialised memory")
+                        raise DeviceError(f"result {n} depends on uninitialized memory")
 
     execute_lazily = execute
 

@@ -1,4 +1,4 @@
-"""Horizontal fusion: groups independent neighbouring instructions so that one launch does their work."""
+"""Horizontal fusion: groups independent neighboring instructions so that one launch does their work."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ KINDS: Final = (PointwiseGroup, FusedReduce, Pointwise, Concat, Gather, RotaryEm
 
 @dataclass(frozen=True)
 class JoinLaunches(Pass):
-    """Groups small independent neighbours: the rotary embeddings of queries and keys, the appends to key and value caches.
+    """Groups small independent neighbors: the rotary embeddings of queries and keys, the appends to key and value caches.
 
     A launch on a few thousand elements takes as long as an empty one.  Only views and constants may be between the members of a
     group.  If their kernels cannot share a launch, the members run separately.

@@ -26,8 +26,8 @@ MAX_PARTS: Final = 4  # maximum number of parts of a product that one thread com
 
 @dataclass(frozen=True)
 class JoinRows(Pass):
-    """Groups a normalisation, the product of its one row with constant weights, and the pointwise work that combines parts of the
-    result; and products of few rows with quantized weights with the pointwise work that follows, and with a normalisation of one
+    """Groups a normalization, the product of its one row with constant weights, and the pointwise work that combines parts of the
+    result; and products of few rows with quantized weights with the pointwise work that follows, and with a normalization of one
     row.
 
     A decoder runs such a sequence per token: RMS norm, the joined products of the gated layer, SwiGLU on their halves.  As three

@@ -1,4 +1,4 @@
-"""Rewrite rules around normalizations: group norms without copies, and more of the neighbouring ops in their loops."""
+"""Rewrite rules around normalizations: group norms without copies, and more of the neighboring ops in their loops."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def group_norm_in_place(i: Instruction, b: Builder) -> Instruction | No | None:
     each = dims[1] // groups
     split = b.add(Reshape(dims=(dims[0], groups, each, *dims[2:])), x)
     parts = Parts(b, split)
-    out = parts.normalised(parts.wide(split), tuple(range(2, len(dims) + 1)), op_as(i, GroupNorm).epsilon, True)
+    out = parts.normalized(parts.wide(split), tuple(range(2, len(dims) + 1)), op_as(i, GroupNorm).epsilon, True)
     members = (groups, each, *(1,) * (len(dims) - 2))
     scale, bias = (None if f is None or f.is_absent else parts.reshape(f, members) for f in [*factors, None, None][:2])
     made = parts.reshape(parts.finish(out, scale, bias), dims)

@@ -166,7 +166,7 @@ def test_random_reductions(wave: int, case: Any) -> None:
     checked(module, FusedReduce(axes=axes), inputs, outputs, wave, terms * 4)
 
 
-def normalised(lens: tuple[int, ...], axes: tuple[int, ...], of: str = "float32") -> Module:
+def normalized(lens: tuple[int, ...], axes: tuple[int, ...], of: str = "float32") -> Module:
     """Returns the reference for x less its mean, divided by its root mean square."""
     from mgx_core.ops.pointwise import Rsqrt
 
@@ -176,12 +176,12 @@ def normalised(lens: tuple[int, ...], axes: tuple[int, ...], of: str = "float32"
     def wide(v: Instruction) -> Instruction:
         return module.add(Multibroadcast(out_lens=lens), v)
 
-    centred = module.add(Sub(), x, wide(module.add(ReduceMean(axes=axes), x)))
-    power = module.add(ReduceMean(axes=axes), module.add(Mul(), centred, centred))
+    centered = module.add(Sub(), x, wide(module.add(ReduceMean(axes=axes), x)))
+    power = module.add(ReduceMean(axes=axes), module.add(Mul(), centered, centered))
     least = module.add(
         Multibroadcast(out_lens=tuple(power.shape.lens())), module.add_literal(dt.of(of).numpy.type(1e-5))
     )
-    module.add_return([module.add(Mul(), centred, wide(module.add(Rsqrt(), module.add(Add(), power, least))))])
+    module.add_return([module.add(Mul(), centered, wide(module.add(Rsqrt(), module.add(Add(), power, least))))])
     return module
 
 
@@ -204,7 +204,7 @@ def normalised(lens: tuple[int, ...], axes: tuple[int, ...], of: str = "float32"
 def test_ways_to_reduce(lens: tuple[int, ...], axes: tuple[int, ...], strides: Any, launches: int, wave: int) -> None:
     x = tensor("float32", lens, strides)
     sm = 64 if launches > 1 else 2
-    source = checked(normalised(lens, axes), FusedReduce(axes=axes), [x], [x], wave, terms=64, sm=sm)
+    source = checked(normalized(lens, axes), FusedReduce(axes=axes), [x], [x], wave, terms=64, sm=sm)
     assert len(source.launches) == launches
 
 
@@ -228,7 +228,7 @@ def test_rows_of_short_pieces_share_a_block(
     strides = channels_last((n, groups * members, *spatial))
     x = tensor(of, lens, (strides[0], members * strides[1], *strides[1:]))
     axes = tuple(range(2, len(lens)))
-    source = checked(normalised(lens, axes, of), FusedReduce(axes=axes), [x], [x], wave, terms=64, sm=sm)
+    source = checked(normalized(lens, axes, of), FusedReduce(axes=axes), [x], [x], wave, terms=64, sm=sm)
     split = sm > 1 and members * beside * int(np.prod(spatial)) >= reduce_rows.LONG
     assert len(source.launches) == (3 if split else 1)
     assert source.launches[0].grid[0] == n * groups // beside
@@ -243,7 +243,7 @@ def test_rows_that_do_not_fit_a_block_do_not_share_it(wave: int, monkeypatch: py
     monkeypatch.setattr(reduce_rows, "MANY", 0)
     lens = (1, 149, 7, 24)
     x = tensor("float32", lens, (149 * 7 * 24, 7, 1, 149 * 7))
-    source = checked(normalised(lens, (2, 3)), FusedReduce(axes=(2, 3)), [x], [x], wave, terms=64)
+    source = checked(normalized(lens, (2, 3)), FusedReduce(axes=(2, 3)), [x], [x], wave, terms=64)
     assert source.launches[0].block[0] <= traits(wave).max_threads
 
 
@@ -268,8 +268,8 @@ def test_many_rows_without_elements(wave: int) -> None:
     module = Module("variance")
     x = module.add_parameter("x", Shape.of(dt.float32, lens))
     mean = module.add(Multibroadcast(out_lens=lens), module.add(ReduceMean(axes=(1,)), x))
-    centred = module.add(Sub(), x, mean)
-    module.add_return([module.add(ReduceMean(axes=(1,)), module.add(Mul(), centred, centred))])
+    centered = module.add(Sub(), x, mean)
+    module.add_return([module.add(ReduceMean(axes=(1,)), module.add(Mul(), centered, centered))])
     inputs, outputs = [tensor("float32", lens)], [tensor("float32", (5000, 1))]
     source = generate(FusedReduce(axes=(1,)), inputs, outputs, traits(wave, 2), [module])
     assert isinstance(source, KernelSource) and "[0];" not in source.text

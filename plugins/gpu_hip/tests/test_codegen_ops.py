@@ -427,12 +427,12 @@ def test_results_of_unknown_extent(wave: int) -> None:
 
 
 @waves
-@pytest.mark.parametrize("centre", [False, True])
-def test_box_choice(centre: bool, wave: int) -> None:
+@pytest.mark.parametrize("center", [False, True])
+def test_box_choice(center: bool, wave: int) -> None:
     r = rng()
     boxes, scores = r.random((2, 50, 4)).astype(np.float32), r.random((2, 3, 50)).astype(np.float32)
     arrays = [boxes, scores, np.array(7), np.array(0.4, np.float32), np.array(0.2, np.float32)]
-    op = Nonmaxsuppression(center_point_box=centre)
+    op = Nonmaxsuppression(center_point_box=center)
     wanted = op.compute(*arrays)
     ins = [tensor(a.dtype, a.shape) for a in arrays]
     outs = [tensor("int64", (300, 3)), tensor("int64", (1,))]

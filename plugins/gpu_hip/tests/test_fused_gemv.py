@@ -43,11 +43,11 @@ class Built:
         w, wide = self.constant(k, n, scale=k**-0.5)
         return self.add("multibroadcast", w, out_lens=[1, k, n]), wide
 
-    def normed(self, x: Any, wide: Array, centred: bool) -> tuple[Any, Array]:
+    def normed(self, x: Any, wide: Array, centered: bool) -> tuple[Any, Array]:
         """RMS norm or layer norm without weights, decomposed in float32."""
         lens = list(wide.shape)
         y = self.add("convert", x, target_type=dt.float32)
-        if centred:
+        if centered:
             mean = self.add("multibroadcast", self.add("reduce_mean", y, axes=[2]), out_lens=lens)
             y = self.add("sub", y, mean)
             wide = wide - wide.mean(-1, keepdims=True)
@@ -69,7 +69,7 @@ class Built:
 
 
 def rms_norm(b: Built, k: int, n: int) -> list[tuple[Any, Array]]:
-    x, wide = b.normed(*b.given(1, 1, k), centred=False)
+    x, wide = b.normed(*b.given(1, 1, k), centered=False)
     w, right = b.weights(k, n)
     return [(b.add("dot", x, w), wide @ right)]
 
@@ -77,7 +77,7 @@ def rms_norm(b: Built, k: int, n: int) -> list[tuple[Any, Array]]:
 def layer_norm_with_residual(b: Built, k: int, n: int) -> list[tuple[Any, Array]]:
     (x, one), (r, other) = b.given(1, 1, k), b.given(1, 1, k)
     s, total = b.add("add", x, r), one + other
-    y, wide = b.normed(s, total, centred=True)
+    y, wide = b.normed(s, total, centered=True)
     w, right = b.weights(k, n)
     c, bias = b.constant(1, 1, n)
     z = b.add("relu", b.add("add", b.add("dot", y, w), c))
@@ -86,7 +86,7 @@ def layer_norm_with_residual(b: Built, k: int, n: int) -> list[tuple[Any, Array]
 
 
 def normed_row_read_again(b: Built, k: int, n: int) -> list[tuple[Any, Array]]:
-    y, wide = b.normed(*b.given(1, 1, k), centred=True)
+    y, wide = b.normed(*b.given(1, 1, k), centered=True)
     w, right = b.weights(k, n)
     back, left = b.weights(n, k)
     return [(b.add("add", y, b.add("dot", b.add("dot", y, w), back)), wide + wide @ right @ left)]
@@ -99,7 +99,7 @@ def gated(b: Built, k: int, n: int) -> list[tuple[Any, Array]]:
 
 
 def three_parts(b: Built, k: int, n: int) -> list[tuple[Any, Array]]:
-    y, wide = b.normed(*b.given(1, 1, k), centred=False)
+    y, wide = b.normed(*b.given(1, 1, k), centered=False)
     w, right = b.weights(k, 3 * n)
     return [b.swiglu(b.add("dot", y, w), wide @ right, 3)]
 
@@ -107,7 +107,7 @@ def three_parts(b: Built, k: int, n: int) -> list[tuple[Any, Array]]:
 def normed_and_gated(b: Built, k: int, n: int) -> list[tuple[Any, Array]]:
     (x, one), (r, other) = b.given(1, 1, k), b.given(1, 1, k)
     s, total = b.add("add", x, r), one + other
-    y, wide = b.normed(s, total, centred=False)
+    y, wide = b.normed(s, total, centered=False)
     w, right = b.weights(k, 2 * n)
     z, gate = b.swiglu(b.add("dot", y, w), wide @ right)
     back, left = b.weights(n, k)

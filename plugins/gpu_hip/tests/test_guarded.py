@@ -74,7 +74,7 @@ def test_a_right_kernel_passes(made: type[GuardedTarget]) -> None:
     [
         ("out[i] = -x[i]", 1, "out of bounds"),
         ("out[i] = -(i ? x[i] : x[i - 1024])", 0, "out of bounds"),
-        ("if (i) out[i] = -x[i]", 0, "result 0 depends on uninitialised memory"),
+        ("if (i) out[i] = -x[i]", 0, "result 0 depends on uninitialized memory"),
         ("out[i] = -x[i], const_cast<float*>(x)[i] = 1.f", 0, "that may only be read now"),
     ],
 )

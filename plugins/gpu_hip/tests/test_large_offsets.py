@@ -96,7 +96,7 @@ def test_offsets_beyond_32_bits(name: str) -> None:
     check(*CASES[name])
 
 
-def test_distances_of_neighbours_that_one_thread_reads() -> None:
+def test_distances_of_neighbors_that_one_thread_reads() -> None:
     """Signed arithmetic wraps here, as it may on a device: 7 distances exceed 31 bits."""
     x, y = (values(np.random.default_rng(n), dt.int8, (1024, 8)) for n in range(2))
     check(Add(), [x, y], {0: (3, step(8))}, ("-fwrapv",))

@@ -109,7 +109,7 @@ def test_points_on_the_rims() -> None:
 
 @pytest.mark.parametrize("mode", ["avg", "max"])
 def test_vast_regions_end_soon(mode: str) -> None:
-    """An adaptive number of samples is evaluated only inside the image; uninitialised rows may contain any corners."""
+    """An adaptive number of samples is evaluated only inside the image; uninitialized rows may contain any corners."""
     ins = [tensor("float32", (1, 4, 5, 6)), tensor("float32", (4, 4)), tensor("int64", (4,))]
     out = tensor("float32", (4, 4, 1, 1))
     big = 3.0e38
@@ -126,7 +126,7 @@ def test_vast_regions_end_soon(mode: str) -> None:
 
 
 def test_positions_out_of_range_are_clamped() -> None:
-    """Image indices out of range are clamped; a non-finite region gives NaN and does not affect its neighbours."""
+    """Image indices out of range are clamped; a non-finite region gives NaN and does not affect its neighbors."""
     x = operands("float32", lens=(3, 4, 5, 6))[0]
     boxes = np.array([[0, 0, 4, 4]] * 5 + [[0, 0, np.inf, 4], [np.nan, 0, 4, 4]], np.float32)
     numbers = np.array([0, 2, 99, -99, 1 << 40, 1, 1])

@@ -103,7 +103,7 @@ def test_elements_that_are_not_finite(mode: Any, padding: Any) -> None:
 @modes
 @pytest.mark.parametrize("size", [7, 12, 49])
 def test_places_in_the_middle_between_elements(mode: Any, size: int) -> None:
-    """A coordinate that is rounded differently selects another neighbour."""
+    """A coordinate that is rounded differently selects another neighbor."""
     steps = (np.arange(4 * size + 1) / (4 * size) * 2.4 - 1.2).astype(np.float32)
     halves = ((np.arange(2 * size + 1) + 0.5) / size - 1).astype(np.float32)
     grid = np.concatenate([steps, halves]).reshape(1, -1, 1)

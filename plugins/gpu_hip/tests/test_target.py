@@ -1,4 +1,4 @@
-"""Whole programs on the emulated device, compared with the unoptimised reference."""
+"""Whole programs on the emulated device, compared with the unoptimized reference."""
 
 from __future__ import annotations
 
@@ -309,7 +309,7 @@ def test_keys_of_grouped_heads_are_copied_in_their_layout(target: GpuTarget) -> 
     assert keys.lens[-2:] == [64, 70] and keys.strides[-2:] == [1, 64]
 
 
-def test_normalised_heads_keep_the_layout_of_the_tensor_they_are_sliced_from(target: GpuTarget) -> None:
+def test_normalized_heads_keep_the_layout_of_the_tensor_they_are_sliced_from(target: GpuTarget) -> None:
     def build(m: mgx.Module) -> list[Any]:
         x = m.add_parameter("x", mgx.Shape("float32", [2, 20, 3, 4, 8]))  # [images, tokens, q k v, heads, size]
         all_heads = m.add(mgx.op("transpose", permutation=[2, 0, 3, 4, 1]), x)

@@ -1,6 +1,6 @@
 """Packs blocks of keys and values into scratch memory, in the layout of an attention kernel's register tiles.
 
-Elements are float32, or pairs of bfloat16: of neighbours along the head for keys, and of two keys for values.
+Elements are float32, or pairs of bfloat16: of neighbors along the head for keys, and of two keys for values.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ class Blocks:
                 left = c.intrinsic("smax", c.op("sub", self.item.e, x), self.item.zero)
                 at = c.gep(source, x, elem)
                 raw = c.load(at, elem, n, None if plan.even else c.first(left, n))
-                if plan.paired:  # an odd last key has a neighbour of zeros
+                if plan.paired:  # an odd last key has a neighbor of zeros
                     mask = c.first(c.select(second, left, self.item.zero), n)
                     packed = self._pair(raw, c.load(c.gep(at, step, elem), elem, n, mask))
                 else:

@@ -1,6 +1,6 @@
 """Generates the interpreter's bytecode for graph nodes: allocates slots and selects instructions.
 
-A row value has one element if vectors run along rows, and one per neighbouring row if they run across rows.
+A row value has one element if vectors run along rows, and one per neighboring row if they run across rows.
 Results must be bit-identical to the compiled loop's, so this mirrors `Scope` step by step.
 """
 

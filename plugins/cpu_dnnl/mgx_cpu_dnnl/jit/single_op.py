@@ -63,7 +63,7 @@ def _group_norm(
     first = args[0]
     assert first is not None
     parts = Parts(Builder(body, body.add_return([first])), first)
-    out = parts.normalised(parts.wide(first), tuple(range(2, split.rank)), op.epsilon, True)
+    out = parts.normalized(parts.wide(first), tuple(range(2, split.rank)), op.epsilon, True)
     scale, bias = [*args[1:], None, None][:2]
     result: Any = parts.finish(out, scale, bias)
     body.replace_return([result])

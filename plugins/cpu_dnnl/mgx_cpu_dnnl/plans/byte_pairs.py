@@ -38,7 +38,7 @@ PLANS = Kernels("cpu")
 MAX_AXES: Final = 3  # maximum spatial axes
 CHANNELS: Final = 16  # minimum channels of minimal filtering
 TRANSFORM_COST: Final = 40  # cost of transforming one element of a Winograd tile, forward or back, in multiplications
-MAX_RATIO: Final = 0.9  # maximum cost relative to the direct convolution: margin for costs not modelled
+MAX_RATIO: Final = 0.9  # maximum cost relative to the direct convolution: margin for costs not modeled
 
 
 def fits(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:

@@ -33,7 +33,7 @@ PLANS = Kernels("cpu")
 FLOATS: Final = frozenset({dt.float32, dt.float64, dt.float16, dt.bfloat16})
 MODES: Final = ("linear", "nearest", "cubic")
 PADDING: Final = ("zeros", "border", "reflection")
-TAPS: Final = 16 * 64 * 16  # scratch bytes: 16 positions, 64 neighbours of each, 16 bytes of offset and weight
+TAPS: Final = 16 * 64 * 16  # scratch bytes: 16 positions, 64 neighbors of each, 16 bytes of offset and weight
 
 
 @offer(PLANS, GridSample, when=only(FLOATS), name="native")

@@ -35,8 +35,8 @@ def elementwise() -> Iterator[mgx.Program]:
         n = Network()
         single = [n.each(name, n.input(extent)) for name in UNARY]
         seen = n.each("logical_and", n.input(8, extent, type="bool"), n.input(extent, type="bool"))
-        colours = n.each("mul", n.each("sub", n.input(3, extent), n.input(3, 1)), n.input(3, 1))
-        yield n.finished(*single, n.each("where", seen, 0.0, LEAST), colours)
+        colors = n.each("mul", n.each("sub", n.input(3, extent), n.input(3, 1)), n.input(3, 1))
+        yield n.finished(*single, n.each("where", seen, 0.0, LEAST), colors)
     for name, extent in product(BINARY, (*EXTENTS, 32, 16, 1 << 14, 525 * 16)):
         n = Network()
         pairs = [((extent,), (extent,)), ((8, extent), (8, 1)), ((8, extent), (extent,)), ((extent,), (1,))]

@@ -77,7 +77,7 @@ class Network:
     def rms_norm(self, x: Value, epsilon: float = 1e-6) -> Value:
         return self.add("rmsnorm", x, self.weights(x.shape.lens()[-1]), epsilon=epsilon)
 
-    def normalised(self, x: Value, epsilon: float = 1e-5) -> Value:
+    def normalized(self, x: Value, epsilon: float = 1e-5) -> Value:
         """Normalizes rows to mean 0 and variance 1 without scale and shift, as group norms do."""
         middle = self.each("sub", x, self._mean(x))
         return self.each(

@@ -56,7 +56,7 @@ def norms() -> Iterator[mgx.Program]:
         yield n.finished(n.layer_norm(n.input(2, rows, extent)), position, n.layer_norm(position))
     for extent in EXTENTS:
         n = Network()
-        yield n.finished(n.normalised(n.input(8, extent)), n.normalised(n.input(1, 4, extent)))
+        yield n.finished(n.normalized(n.input(8, extent)), n.normalized(n.input(1, 4, extent)))
         yield _added_norms(extent)
         yield _counts(extent)
 

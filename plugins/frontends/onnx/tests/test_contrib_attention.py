@@ -101,7 +101,7 @@ def test_the_value_of_masked_scores_without_a_mask(op: str, agree: Any, caplog: 
     assert not caplog.records
 
 
-def test_quantised_attention(agree: Any) -> None:
+def test_quantized_attention(agree: Any) -> None:
     x, w = (RNG.integers(0, 256, d).astype(np.uint8) for d in ((B, S, I), (I, 3 * HIDDEN)))
     scales = np.array(0.02, np.float32), np.array(0.03, np.float32)
     points = np.array(120, np.uint8), np.array(130, np.uint8)

@@ -352,7 +352,7 @@ def test_experts_packed_for_a_device(run: Any) -> None:
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("size", [0, 16])
-def test_mixture_of_quantised_experts(agree: Any, bits: int, size: int) -> None:
+def test_mixture_of_quantized_experts(agree: Any, bits: int, size: int) -> None:
     hidden, count, inner = 32, 4, 16
 
     def weights(rows: int, columns: int) -> Any:

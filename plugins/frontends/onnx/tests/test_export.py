@@ -92,10 +92,10 @@ def test_value_types():
     assert [d.dim_param or d.dim_value for d in types[dot.output[0]].shape.dim] == ["n", 64]
 
 
-def test_optimised_and_compiled():
+def test_optimized_and_compiled():
     made = program()
-    optimised = exported(mgx.optimize(made))
-    nodes = walk(optimised.graph)
+    optimized = exported(mgx.optimize(made))
+    nodes = walk(optimized.graph)
     groups = [n for n in nodes if any(a.name == "body" for a in n.attribute)]
     assert groups
     made.compile(mgx.get_target("ref"))

@@ -51,13 +51,13 @@ def test_classifiers(model: Any, y: Any) -> None:
 
 
 def test_mixed_columns() -> None:
-    colours = np.array(["red", "green", "blue"], object)[RNG.integers(0, 3, 120)][:, None]
-    table = np.concatenate([X.astype(object), colours], axis=1)
-    y = (BOTH + (colours[:, 0] == "red")) % 2
-    parts = ColumnTransformer([("numbers", StandardScaler(), [0, 1, 2, 3]), ("colour", OneHotEncoder(), [4])])
+    colors = np.array(["red", "green", "blue"], object)[RNG.integers(0, 3, 120)][:, None]
+    table = np.concatenate([X.astype(object), colors], axis=1)
+    y = (BOTH + (colors[:, 0] == "red")) % 2
+    parts = ColumnTransformer([("numbers", StandardScaler(), [0, 1, 2, 3]), ("color", OneHotEncoder(), [4])])
     pipeline = make_pipeline(parts, GradientBoostingClassifier(n_estimators=10)).fit(table, y)
-    types = [("numbers", FloatTensorType([None, 4])), ("colour", StringTensorType([None, 1]))]
-    labels, maps = exported(pipeline, types, zipmap=True).run([X, colours])
+    types = [("numbers", FloatTensorType([None, 4])), ("color", StringTensorType([None, 1]))]
+    labels, maps = exported(pipeline, types, zipmap=True).run([X, colors])
     assert labels.tolist() == pipeline.predict(table).tolist()
     assert [list(m) for m in maps[:2]] == [[0, 1], [0, 1]]
     np.testing.assert_allclose([list(m.values()) for m in maps], pipeline.predict_proba(table), rtol=1e-4, atol=1e-6)

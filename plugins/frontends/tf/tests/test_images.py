@@ -85,7 +85,7 @@ def test_existing_values_are_read_on_request(new_graph: Any):
 
 
 @pytest.mark.parametrize(("part", "name"), [((0, 1), "cut_all"), ((1, 3), "cut_third"), ((3, 4), "cut_late")])
-def test_the_unit_in_which_data_end_is_read_from_zeros_and_the_rest_is_grey(part: tuple[int, int], name: str):
+def test_the_unit_in_which_data_end_is_read_from_zeros_and_the_rest_is_gray(part: tuple[int, int], name: str):
     _, begin = scan_of(NOISE)
     data = NOISE[: begin + (len(NOISE) - begin) * part[0] // part[1]] + b"\xff\xd9"
     wanted = np.frombuffer(FILES[name], np.uint8).reshape(16, 16, 3)
@@ -117,10 +117,10 @@ def test_bands_that_do_not_exist_are_refused(band: tuple[int, int]):
         jpeg(bytes(data))
 
 
-def test_planes_of_colours():
+def test_planes_of_colors():
     """A file without a JFIF marker whose components are named R, G and B."""
     data = FILES["rgb"]
-    for channels, name in ((1, "rgb_grey"), (3, "rgb_colours")):
+    for channels, name in ((1, "rgb_gray"), (3, "rgb_colors")):
         wanted = np.frombuffer(FILES[name], np.uint8).reshape(16, 16, channels)
         np.testing.assert_array_equal(decoded(data, channels, exact_transform=True), wanted)
 
@@ -172,7 +172,7 @@ def png(width: int, height: int, depth: int, kind: int, rows: bytes, clear: byte
         (png(2, 1, 8, 3, b"\0\0\1", b"\7", b"\1\2\3\4\5\6"), 3, [[[1, 2, 3], [4, 5, 6]]]),
     ],
 )
-def test_colours_that_are_clear(data: bytes, channels: int, wanted: Any):
+def test_colors_that_are_clear(data: bytes, channels: int, wanted: Any):
     np.testing.assert_array_equal(decoded(data, channels), wanted)
 
 

@@ -163,7 +163,7 @@ def with_inserts(new_graph: Any, folder: Path, op: str, *, at_first: bool) -> Pa
     return folder
 
 
-def test_insertions_of_an_initialiser_keep_the_other_keys(new_graph: Any, tmp_path: Path):
+def test_insertions_of_an_initializer_keep_the_other_keys(new_graph: Any, tmp_path: Path):
     program = mgx.parse(with_inserts(new_graph, tmp_path, "LookupTableInsertV2", at_first=True))
     program.compile(mgx.get_target("ref"))
     assert np.asarray(program.run({"x": np.int64([2, 4, 6, 8])})[0]).tolist() == [20, 44, 66, -1]

@@ -85,7 +85,7 @@ def logit(p: Pattern, product: str, rows: int = 0, keys: int = 0, raw: bool = Fa
 def key_bound(p: Pattern, first: str, queries: int) -> tuple[list[str], str]:
     """Returns code that computes an upper bound of the keys attended by `queries` queries from `first` on, and its expression.
 
-    Keys beyond the bound are not read: in a cache they may be uninitialised.
+    Keys beyond the bound are not read: in a cache they may be uninitialized.
     """
     most = "present" if p.present else f"{p.t}u"
     if not p.causal:

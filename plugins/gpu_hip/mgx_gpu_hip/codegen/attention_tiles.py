@@ -114,7 +114,7 @@ def tiled_attention(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
 
 
 def load_queries(p: Pattern, queries: str, ld: int) -> list[str]:
-    """Returns statements that load a wave's queries to registers and initialise its sums.
+    """Returns statements that load a wave's queries to registers and initialize its sums.
 
     queries: their address in shared memory; ld: elements between queries.
     """
@@ -131,7 +131,7 @@ def query_fragments(p: Pattern, queries: str, ld: int) -> list[str]:
 
 
 def zero_sums(p: Pattern) -> list[str]:
-    """Returns statements that initialise a wave's sums and their highest logits."""
+    """Returns statements that initialize a wave's sums and their highest logits."""
     ne = ceil_div(p.e, 16)
     return [
         f"frag_c of[{ne}];",
@@ -228,7 +228,7 @@ def accumulate_values(p: Pattern, keys: int, ld: int) -> list[str]:
 
 
 def store_results(p: Pattern, ld: int) -> list[str]:
-    """Returns statements that normalise and store each wave's sums.
+    """Returns statements that normalize and store each wave's sums.
 
     ld: elements between queries in memory of their own, through which results are stored as vectors if possible; 0: none.
     """
@@ -237,7 +237,7 @@ def store_results(p: Pattern, ld: int) -> list[str]:
 
 
 def _store(p: Pattern, pieces: int) -> list[str]:
-    """Returns statements that normalise and store each sum."""
+    """Returns statements that normalize and store each sum."""
     place = f"o[(u64)row * {p.o[-2]}u + (u64)c * {p.o[-1]}u]"
     return [
         "UNROLL for (int i = 0; i < FRAG_C; ++i) {",

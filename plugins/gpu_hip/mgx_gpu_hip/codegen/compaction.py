@@ -289,13 +289,13 @@ def _select(box: list[str], threads: int, wave: int) -> list[str]:
     ]
 
 
-def _corners(boxes: Tensor, centre: bool) -> list[str]:
+def _corners(boxes: Tensor, center: bool) -> list[str]:
     """Returns statements that load the box at `place` to `box`: its lower corner, its upper corner, its area."""
     x, y, w, h = (to_compute(f"p0[{offset_of(boxes, ['b', 'place', str(k)], True)}]", boxes.dtype) for k in range(4))
     corners = (
         f"  const float x = {x}, y = {y}, w = {w} / 2, h = {h} / 2;",
         "  box[0] = x - w; box[1] = y - h; box[2] = x + w; box[3] = y + h;",
-    ) if centre else (
+    ) if center else (
         f"  const float x = {x}, y = {y}, w = {w}, h = {h};",
         "  box[0] = m::min(x, w); box[1] = m::min(y, h); box[2] = m::max(x, w); box[3] = m::max(y, h);",
     )  # fmt: skip

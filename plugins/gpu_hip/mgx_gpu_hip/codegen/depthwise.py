@@ -151,7 +151,7 @@ class _Depthwise:
         row, column = self.strides[0] * tall, self.strides[1] * strip
         kind = "i32" if x.dtype.is_integer and x.dtype.bits == 8 else compute_type(x.dtype)
         return [
-            f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} channels of {tall} x {strip} neighbours",
+            f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} channels of {tall} x {strip} neighbors",
             f"if (i >= {math.prod(self.dims)}u) return;",
             *decompose("i", self.dims, "c")[0],
             f"const {storage_type(x.dtype)}* const x0 = p{self.at[0]} + ({base});",

@@ -189,7 +189,7 @@ def _taps(f: Filters) -> Iterator[int]:
 
 
 def _places(f: Filters, most: int, image: tuple[int, int]) -> tuple[int, int]:
-    """Returns the rectangle of at most `most` positions that minimises the pixels read over an image."""
+    """Returns the rectangle of at most `most` positions that minimizes the pixels read over an image."""
 
     def cost(wide: int) -> tuple[float, int]:
         high = min(max(most // wide, 1), image[0])

@@ -1,4 +1,4 @@
-"""Pointwise groups: one pass in the outputs' memory order, vectorised; transposed inputs through shared-memory tiles."""
+"""Pointwise groups: one pass in the outputs' memory order, vectorized; transposed inputs through shared-memory tiles."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
     setup, names = decompose("i", groups, "c")
     if lines is not None:
         names[lines.axis] = f"({names[lines.axis]} * {lines.number}u + line)"
-    head = [f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} neighbour{'s' * (width > 1)} each"]
+    head = [f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} neighbor{'s' * (width > 1)} each"]
     head += ["if (i >= n) return;", *setup]
     fast: list[str] = []
     readers = [Reader(plan.inputs[a.index], s, a.offset, width) for a, s in zip(plan.accesses, reads, strict=True)]

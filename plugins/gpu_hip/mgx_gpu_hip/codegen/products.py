@@ -103,7 +103,7 @@ def _small(a: Tensor, b: Tensor, y: Tensor, traits: DeviceTraits, alpha: float) 
             f"{store_code(y, width)}(q0 + ({at}), out);",
         ]
     lines = [
-        f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} neighbour{'s' * (width > 1)} each",
+        f"const u32 i = blockIdx.x * blockDim.x + threadIdx.x;  // {width} neighbor{'s' * (width > 1)} each",
         "if (i >= n) return;",
         *setup,
         f"const {storage_type(a.dtype)}* const a = p0 + ({offset_code(row, a.strides[:-1], 0, index)});",

@@ -1,4 +1,4 @@
-"""Resampling: neighbours and weights along each axis are computed here and embedded as tables."""
+"""Resampling: neighbors and weights along each axis are computed here and embedded as tables."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .source import NAME, DeviceTraits, KernelSource, Tensor, compute_type, stor
 
 __all__ = ["resize"]
 
-MAX_TAPS = 16  # neighbours along one axis
+MAX_TAPS = 16  # neighbors along one axis
 
 
 def _table(kind: str, name: str, numbers: Any) -> str:
@@ -58,7 +58,7 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
                 weight = np.where(beyond, 0, weight)
                 weight = weight / weight.sum(-1, keepdims=True)
             if index.shape[1] > MAX_TAPS:
-                return No(f"at most {MAX_TAPS} neighbours along an axis are supported, got {index.shape[1]}")
+                return No(f"at most {MAX_TAPS} neighbors along an axis are supported, got {index.shape[1]}")
             before += _table("i32", f"at{axis}", np.clip(index, 0, plan.size - 1))
             before += _table(kind, f"by{axis}", weight)
             taps[axis] = index.shape[1]

@@ -109,7 +109,7 @@ def _region(op: Any, x: Tensor, rois: Tensor, at: list[str]) -> list[str]:
 
 
 def _points(op: Any, x: Tensor, index: str, width: int) -> list[str]:
-    """Returns loops over the points inside that accumulate their neighbours in `acc`."""
+    """Returns loops over the points inside that accumulate their neighbors in `acc`."""
     kind, ratio, largest = compute_type(x.dtype), op.sampling_ratio, op.mode == "max"
     unroll = "UNROLL " if 0 < ratio <= MAX_UNROLLED else ""
     outside = "{ beyond = true; continue; }" if largest else "continue;"

@@ -18,7 +18,7 @@ from .source import DeviceTraits, KernelSource, Tensor, compute_type, finish, st
 
 __all__ = ["grid_sample"]
 
-TAPS: Final = {"nearest": 1, "linear": 2, "cubic": 4}  # neighbours along an axis
+TAPS: Final = {"nearest": 1, "linear": 2, "cubic": 4}  # neighbors along an axis
 MAX_AXES: Final = 3
 MAX_CHANNELS: Final = 8  # per thread
 MAX_READS: Final = 64  # per thread, in flight together
@@ -73,7 +73,7 @@ def _source(op: Any, a: int, size: int, kind: str) -> list[str]:
 
 
 def _weights(mode: str, a: int, kind: str, wide: str) -> list[str]:
-    """Returns statements that compute the index i{a} of the first neighbour of position s{a}, and the weights w{a} of all.
+    """Returns statements that compute the index i{a} of the first neighbor of position s{a}, and the weights w{a} of all.
 
     kind: the type of positions; wide: the type of weights.  The cubic kernel (a = -0.75) is evaluated as products, which are
     exact enough near its zeros.
@@ -89,8 +89,8 @@ def _weights(mode: str, a: int, kind: str, wide: str) -> list[str]:
     return [*lines, f"const i32 i{a} = (i32)l{a} - 1;", f"const {wide} w{a}[4] = {{{cells}}};"]
 
 
-def _neighbours(op: Any, a: int, size: int, step: int, index: str) -> list[str]:
-    """Returns statements that compute the offsets o{a} of all neighbours, and b{a}: the neighbours inside the image."""
+def _neighbors(op: Any, a: int, size: int, step: int, index: str) -> list[str]:
+    """Returns statements that compute the offsets o{a} of all neighbors, and b{a}: the neighbors inside the image."""
     taps = TAPS[op.mode]
     on = op.padding_mode == "zeros"
     lines = [f"{index} o{a}[{taps}];", *([f"bool b{a}[{taps}];"] if on else [])]
@@ -106,7 +106,7 @@ def _neighbours(op: Any, a: int, size: int, step: int, index: str) -> list[str]:
 
 
 def _sum(op: Any, x: Tensor, rank: int, kind: str, index: str, channels: _Channels) -> list[str]:
-    """Returns loops that add all weighted neighbours to the channels' sums."""
+    """Returns loops that add all weighted neighbors to the channels' sums."""
     taps = TAPS[op.mode]
     heads = []
     for a in range(rank):
@@ -173,7 +173,7 @@ def _summed(x: Tensor) -> str:
 
 
 def _places(op: Any, x: Tensor, grid: Tensor, at: Sequence[str]) -> list[str]:
-    """Returns statements that compute offsets and weights of the neighbours along each axis."""
+    """Returns statements that compute offsets and weights of the neighbors along each axis."""
     rank = len(x.lens) - 2
     kind = compute_type(grid.dtype)
     wide = "double" if op.mode == "cubic" and _summed(x) == "double" else kind
@@ -183,7 +183,7 @@ def _places(op: Any, x: Tensor, grid: Tensor, at: Sequence[str]) -> list[str]:
         lines.append(f"const {kind} g{a} = {to_compute(f'p1[{place}]', grid.dtype)};")
         lines += _source(op, a, x.lens[2 + a], kind)
         lines += _weights(op.mode, a, kind, wide)
-        lines += _neighbours(op, a, x.lens[2 + a], x.strides[2 + a], index_type(x))
+        lines += _neighbors(op, a, x.lens[2 + a], x.strides[2 + a], index_type(x))
     return lines
 
 

@@ -1,4 +1,4 @@
-"""Scatter: initialises the result with the data or zeros, then applies updates at positions given by an operand."""
+"""Scatter: initializes the result with the data or zeros, then applies updates at positions given by an operand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ATOMIC = (dt.float16, dt.bfloat16, dt.float32, dt.float64, dt.int32, dt.uint32,
 def _converted(
     name: str, x: Tensor, source: Buffer, y: Tensor, target: Buffer, traits: DeviceTraits
 ) -> tuple[str, KernelLaunch]:
-    """y = x converted to y's type, as a launch; vectorised."""
+    """y = x converted to y's type, as a launch; vectorized."""
     loop = merge(y.lens, [x.strides, y.strides], memory_order(y.strides, y.lens))
     dims, (froms, tos) = list(loop.dims or (1,)), (s or (1,) for s in loop.strides)
     width = vector_width(dims[-1], [(x, froms, 0), (y, tos, 0)], 16 // max(x.dtype.size, y.dtype.size))
@@ -89,7 +89,7 @@ def _written(
     """Returns the launch `first`, then one thread per update over extents `over` (coordinates c0..).
 
     width: elements, contiguous along the last axis, per thread; `value` and `place` are the first one's.
-    sums: scratch buffer initialised by `first` in which updates are combined instead of in y; a last launch rounds it.
+    sums: scratch buffer initialized by `first` in which updates are combined instead of in y; a last launch rounds it.
     """
     if not y.elements:
         return finish(word, first[0], [], xs, [y])
@@ -141,7 +141,7 @@ def _sums(y: Tensor, reduction: str) -> Tensor | None:
 
 
 def _first(data: Tensor, y: Tensor, sums: Tensor | None, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
-    """Returns the launch that initialises the destination of the updates with the data."""
+    """Returns the launch that initializes the destination of the updates with the data."""
     if sums is None:
         return _copy(data, y, traits)
     return _converted(f"{NAME}_wide", data, Buffer("input", 0), sums, Buffer("scratch", 0), traits)

@@ -100,7 +100,7 @@ class AttentionProblem:
 
 
 def attention_graph(p: AttentionProblem) -> Graph | No:
-    """Returns product, scale, bias, mask, decomposed softmax, product: the pattern that cuDNN recognises as attention."""
+    """Returns product, scale, bias, mask, decomposed softmax, product: the pattern that cuDNN recognizes as attention."""
     if p.dtype not in (dtype.float16, dtype.bfloat16):
         return No(f"cuDNN's attention requires float16 or bfloat16, got {p.dtype}")
     if p.size % 8 or p.out_size % 8:

@@ -77,7 +77,7 @@ def write_op(op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits) ->
 
 @offer(PLANS, Group, name="library", when=tagged("attention", "attention"))
 def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """Emits one library call that does not materialise the scores."""
+    """Emits one library call that does not materialize the scores."""
     tuner = e.context.tuner
     if tuner is None:
         raise Refused("the device has no vendor libraries")
@@ -112,7 +112,7 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
 
 @offer(PLANS, Group, name="attention", when=tagged("attention", "attention"), write=write_group)
 def emit_generated(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
-    """Emits one launch that does not materialise the scores."""
+    """Emits one launch that does not materialize the scores."""
     shape = modules[0].outputs[0].shape
     image = _as_image(e, shape)
     if image is not None:

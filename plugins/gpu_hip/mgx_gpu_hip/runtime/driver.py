@@ -127,7 +127,7 @@ class Driver:
 
 @cache
 def load_driver(kind: str) -> Driver:
-    """Returns a driver, loaded once per process.  Errors: DeviceError if it is missing or fails to initialise."""
+    """Returns a driver, loaded once per process.  Errors: DeviceError if it is missing or fails to initialize."""
     if kind not in DRIVERS:
         raise DeviceError(f"a driver must be one of {', '.join(DRIVERS)}, got {kind!r}")
     return Driver(kind)

@@ -15,7 +15,7 @@ UPDATE_FAILED: Final = 910
 
 _ADVICE: Final = {
     1: "an argument is out of the device's range (grid, block or shared memory of a launch, or an address)",
-    3: "the driver was used before it was initialised, or after a fork: start worker processes with 'spawn'",
+    3: "the driver was used before it was initialized, or after a fork: start worker processes with 'spawn'",
     35: "the driver is older than this program needs: update it",
     98: "the module has no such kernel for this device",
     100: "no GPU is visible: check the driver and CUDA_VISIBLE_DEVICES or HIP_VISIBLE_DEVICES",

@@ -24,7 +24,7 @@ DEVICES: Final = {"cuda": CUDA, "hip": ROCM, "host": CPU}
 class DeviceArray:
     """A tensor in device memory.
 
-    strides: in elements, row-major by default; normalised to row-major if equivalent (strides of axes of extent 1 do not matter).
+    strides: in elements, row-major by default; normalized to row-major if equivalent (strides of axes of extent 1 do not matter).
     stream: the stream that writes the contents, if the work may still be in flight; a consumer that names its own stream is made
     to wait for it.
     """

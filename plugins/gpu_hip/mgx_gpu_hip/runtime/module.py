@@ -155,7 +155,7 @@ class Launch:
 
 
 class _Extended:
-    """The arguments of cuLaunchKernelEx with programmatic stream serialisation."""
+    """The arguments of cuLaunchKernelEx with programmatic stream serialization."""
 
     SERIALIZATION = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 

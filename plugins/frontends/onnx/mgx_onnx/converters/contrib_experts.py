@@ -20,15 +20,15 @@ def mixing(n: Node, router: Instruction, weights: Instruction | None) -> Instruc
         n.unsupported("sparse mixers")
     k: int = n.attr("k", 1)
     logits = n.convert(router, dt.float32)
-    normalised = bool(n.attr("normalize_routing_weights", 0))
+    normalized = bool(n.attr("normalize_routing_weights", 0))
     if n.op_type == "QMoE" and weights is None:
-        normalised = True  # ORT ignores the attribute
+        normalized = True  # ORT ignores the attribute
     if weights is not None:
         best, places = n.items(n.add("topk", logits, k=k, axis=1))
         best = n.add("gather_elements", n.convert(weights, dt.float32), places, axis=1)
-        if normalised:
+        if normalized:
             best = n.pointwise("div", best, n.add("reduce_sum", best, axes=(1,)))
-    elif normalised:
+    elif normalized:
         best, places = n.items(n.add("topk", logits, k=k, axis=1))
         best = n.add("softmax", best, axis=1)
     else:

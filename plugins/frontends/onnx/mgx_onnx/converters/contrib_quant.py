@@ -20,7 +20,7 @@ def quantized(
     return n.add("quantizelinear", x, scale, one_value(n, zero_point), out_type=dtype)
 
 
-def centred(n: Node, x: Instruction, zero_point: Instruction | None) -> Instruction:
+def centered(n: Node, x: Instruction, zero_point: Instruction | None) -> Instruction:
     """Returns x minus its zero point as float32 (exact)."""
     return dequantized(n, x, n.literal(1.0, dt.float32), zero_point)
 
@@ -41,7 +41,7 @@ def qlinear_binary(
     if n.op_type == "QLinearAdd":
         both = dequantized(n, a, a_scale, a_zero_point), dequantized(n, b, b_scale, b_zero_point)
         return quantized(n, n.pointwise("add", *both), c_scale, c_zero_point, out)
-    product = n.pointwise("mul", centred(n, a, a_zero_point), centred(n, b, b_zero_point))
+    product = n.pointwise("mul", centered(n, a, a_zero_point), centered(n, b, b_zero_point))
     left, right, result = (n.reshape(s, ()) for s in (a_scale, b_scale, c_scale))
     return requantized(n, product, left, right, result, one_value(n, c_zero_point), out)
 

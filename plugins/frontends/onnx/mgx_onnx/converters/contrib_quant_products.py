@@ -10,7 +10,7 @@ from mgx_core.types.dim import Dim, may_equal
 
 from ..converter import converts
 from ..node import Node
-from .contrib_quant import MS, centred
+from .contrib_quant import MS, centered
 from .quantized import dequantized, dynamic_quantize, integer_product, one_value, requantized
 from .recurrent import lstm
 
@@ -39,7 +39,7 @@ def _product_to_float(
         wide_a = n.broadcast_to(wide_a, [k])
         point = None if point is None else n.broadcast_to(point, [k])
         left = dequantized(n, a, wide_a, point, axis=-1)
-        y = n.pointwise("mul", matmul(n, left, centred_columns(n, b, b_zero_point)), wide_b)
+        y = n.pointwise("mul", matmul(n, left, centered_columns(n, b, b_zero_point)), wide_b)
     else:
         sums, _ = integer_product(n, a, b, point, b_zero_point)
         y = n.pointwise("mul", n.convert(sums, dt.float32), n.pointwise("mul", wide_a, wide_b))
@@ -55,11 +55,11 @@ def check_vector(n: Node, name: str, x: Instruction, extent: Dim) -> None:
         n.fail(f"{name} must have {extent} values, got {x.shape}")
 
 
-def centred_columns(n: Node, b: Instruction, zero_point: Instruction | None) -> Instruction:
+def centered_columns(n: Node, b: Instruction, zero_point: Instruction | None) -> Instruction:
     """Returns a right operand [.., k, n] minus its zero point (a scalar or per column) as float32."""
     point = one_value(n, zero_point)
     if point is None or not point.shape.rank:
-        return centred(n, b, point)
+        return centered(n, b, point)
     ones = n.broadcast_to(n.literal(1.0, dt.float32), point.shape.dims)
     return n.add("dequantizelinear", b, ones, point, axis=-1)
 

@@ -20,7 +20,7 @@ from mgx_core.types.dim import Dim, may_equal
 from mgx_core.types.shape import Shape, TupleShape
 
 from .score_parts import (
-    labelled,
+    labeled,
     linear,
     rounded,
     spread,
@@ -111,7 +111,7 @@ class LinearClassifier(Operation):
             out = two_score_parts(b, scores, self.post_transform, True)
         else:
             won, out = winners(b, scores), transformed_parts(b, scores, self.post_transform)
-        return None if out is None else (labelled(b, won, self.labels_ints), rounded(b, out))
+        return None if out is None else (labeled(b, won, self.labels_ints), rounded(b, out))
 
 
 def _check_sizes(targets: int, coefficients: tuple[float, ...], intercepts: tuple[float, ...]) -> None:

@@ -23,7 +23,7 @@ from mgx_core.ops.scores import NEARLY_ZERO
 from mgx_core.ops.softmax import Softmax
 from mgx_core.types.argument import Array
 
-__all__ = ["labelled", "linear", "rounded", "spread", "transformed_parts", "two_score_parts", "wide_rows", "winners"]
+__all__ = ["labeled", "linear", "rounded", "spread", "transformed_parts", "two_score_parts", "wide_rows", "winners"]
 
 
 def wide_rows(b: Builder, x: Operand) -> Operand:
@@ -85,7 +85,7 @@ def winners(b: Builder, scores: Operand) -> Operand:
     return b.add(Reshape(dims=scores.shape.dims[:1]), b.add(Argmax(axis=1), scores))
 
 
-def labelled(b: Builder, classes: Operand, ints: Sequence[int]) -> Operand:
+def labeled(b: Builder, classes: Operand, ints: Sequence[int]) -> Operand:
     """Returns the labels of classes given by index."""
     if list(ints) == list(range(len(ints))):
         return classes

@@ -25,7 +25,7 @@ from mgx_core.types.argument import Array
 from mgx_core.types.dim import may_equal
 from mgx_core.types.shape import Shape, TupleShape
 
-from .score_parts import labelled, linear, rounded, spread, transformed_parts, two_score_parts, wide_rows, winners
+from .score_parts import labeled, linear, rounded, spread, transformed_parts, two_score_parts, wide_rows, winners
 
 __all__: list[str] = []
 
@@ -201,7 +201,7 @@ class SVMClassifier(Operation):
                 out = two_score_parts(b, scores, self.post_transform, self.post_transform.startswith("SOFTMAX"))
             else:
                 out = transformed_parts(b, scores, self.post_transform)
-        return None if out is None else (labelled(b, won, self.labels_ints), rounded(b, out))
+        return None if out is None else (labeled(b, won, self.labels_ints), rounded(b, out))
 
     def _pair_matrices(self) -> tuple[Array, Array, Array]:
         """Returns the weights of each pair [vectors, pairs], and the votes for scores above 0 and others [pairs, classes]."""

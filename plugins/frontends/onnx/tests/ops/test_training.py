@@ -46,7 +46,7 @@ def test_momentum(mode: Any, t: int) -> None:
     np.testing.assert_allclose(x, X - 0.1 * (g + 0.9 * wanted if mode == "nesterov" else wanted), rtol=1e-5)
 
 
-def test_several_tensors_are_optimised_separately() -> None:
+def test_several_tensors_are_optimized_separately() -> None:
     op = Momentum(alpha=0.9, beta=0.5, mode="standard", norm_coefficient=0.0)
     t = np.asarray(1)
     x2, g2, v2 = (np.stack([a, a]).astype(np.float64) for a in (V, H, X))

@@ -125,12 +125,12 @@ def jpeg_shape(n: Node, x: Instruction) -> Instruction:
 
 
 @converts("DrawBoundingBoxes", "DrawBoundingBoxesV2")
-def draw_boxes(n: Node, x: Instruction, boxes: Instruction, colours: Instruction | None = None) -> Instruction:
-    table = n.literal(np.asarray(COLOURS, np.float32)) if colours is None else colours
+def draw_boxes(n: Node, x: Instruction, boxes: Instruction, colors: Instruction | None = None) -> Instruction:
+    table = n.literal(np.asarray(COLORS, np.float32)) if colors is None else colors
     return n.add("tf_draw_boxes", x, boxes, table)
 
 
-COLOURS = (
+COLORS = (
     (1, 1, 0, 1), (0, 0, 1, 1), (1, 0, 0, 1), (0, 1, 0, 1), (0.5, 0, 0.5, 1), (0.5, 0.5, 0, 1), (0.5, 0, 0, 1), (0, 0, 0.5, 1),
     (0, 1, 1, 1), (1, 0, 1, 1),
 )  # fmt: skip

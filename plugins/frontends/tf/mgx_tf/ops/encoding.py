@@ -22,7 +22,7 @@ from .png_filters import SIGNATURE
 
 __all__: list[str] = []
 
-COLOURS = {1: 0, 2: 4, 3: 2, 4: 6}  # a PNG file's colour type by the number of channels
+COLORS = {1: 0, 2: 4, 3: 2, 4: 6}  # a PNG file's color type by the number of channels
 CODES = {kind.name: code for code, kind in reversed(DTYPES.items())}
 
 
@@ -45,7 +45,7 @@ class EncodePng(Operation):
         return Shape.of(dt.string, x.dims[:-3])
 
     def compute(self, x: Array) -> Array:
-        if x.shape[-1] not in COLOURS or 0 in x.shape[-3:-1]:
+        if x.shape[-1] not in COLORS or 0 in x.shape[-3:-1]:
             raise ShapeError(f"images of at least one pixel with 1 to 4 channels are required, got {list(x.shape)}")
         out = np.empty(x.shape[:-3], object)
         for place in np.ndindex(out.shape):
@@ -56,7 +56,7 @@ class EncodePng(Operation):
         height, width, channels = image.shape
         rows = image.astype(image.dtype.newbyteorder(">")).reshape(height, -1).view(np.uint8)
         filtered = np.pad(rows, ((0, 0), (1, 0)))  # each row begins with its filter: none
-        header = struct.pack(">2I5B", width, height, 8 * image.itemsize, COLOURS[channels], 0, 0, 0)
+        header = struct.pack(">2I5B", width, height, 8 * image.itemsize, COLORS[channels], 0, 0, 0)
         body = zlib.compress(filtered.tobytes(), self.level)
         return SIGNATURE + b"".join(_chunk(*c) for c in ((b"IHDR", header), (b"IDAT", body), (b"IEND", b"")))
 

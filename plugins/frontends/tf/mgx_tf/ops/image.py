@@ -105,12 +105,12 @@ def _with_channels(made: Array, channels: int) -> Array:
             scaled = made[..., :3].astype(np.int64) @ np.array([9797, 19234, 3737])
             return np.asarray(scaled >> 15, made.dtype)[..., None]
         return made[..., :1]
-    grey = made[..., :1]
-    colours = made[..., :3] if have >= 3 else np.repeat(grey, 3, 2)
+    gray = made[..., :1]
+    colors = made[..., :3] if have >= 3 else np.repeat(gray, 3, 2)
     if channels == 3:
-        return colours
-    opacity = made[..., -1:] if have in (2, 4) else np.full_like(grey, most)
-    return np.concatenate([grey if channels == 2 else colours, opacity], 2)
+        return colors
+    opacity = made[..., -1:] if have in (2, 4) else np.full_like(gray, most)
+    return np.concatenate([gray if channels == 2 else colors, opacity], 2)
 
 
 def _png(data: bytes, alpha: bool) -> Array:
@@ -194,32 +194,32 @@ def _bmp(data: bytes) -> Array:
 class DrawBoxes(Operation):
     """Images with bounding boxes drawn into them, one pixel wide.
 
-    x: float [n, h, w, c]; boxes: float32 [n, k, 4], normalized (top, left, bottom, right); colours: float32 [m, c'], used
+    x: float [n, h, w, c]; boxes: float32 [n, k, 4], normalized (top, left, bottom, right); colors: float32 [m, c'], used
     cyclically -> x's shape.  Errors: ShapeError for other extents.  Source: TensorFlow DrawBoundingBoxesV2.
     """
 
-    def infer(self, x: Shape, boxes: Shape, colours: Shape) -> Shape:
-        if x.rank != 4 or boxes.rank != 3 or colours.rank != 2:
-            raise ShapeError(f"images, boxes [n, k, 4] and colors are required, got {x}, {boxes} and {colours}")
+    def infer(self, x: Shape, boxes: Shape, colors: Shape) -> Shape:
+        if x.rank != 4 or boxes.rank != 3 or colors.rank != 2:
+            raise ShapeError(f"images, boxes [n, k, 4] and colors are required, got {x}, {boxes} and {colors}")
         return x.as_standard()
 
-    def compute(self, x: Array, boxes: Array, colours: Array) -> Array:
+    def compute(self, x: Array, boxes: Array, colors: Array) -> Array:
         out = x.copy()
         high, wide, count = x.shape[1:]
-        if boxes.shape[0] != x.shape[0] or boxes.shape[2] != 4 or colours.shape[1] < count:
-            raise ShapeError(f"boxes {boxes.shape} and colors {colours.shape} do not fit images {x.shape}")
+        if boxes.shape[0] != x.shape[0] or boxes.shape[2] != 4 or colors.shape[1] < count:
+            raise ShapeError(f"boxes {boxes.shape} and colors {colors.shape} do not fit images {x.shape}")
         for picture, rows in zip(out, boxes, strict=True):
             for k, box in enumerate(rows):
                 top, bottom = (int(v) for v in box[0::2] * np.float32(high - 1))
                 left, right = (int(v) for v in box[1::2] * np.float32(wide - 1))
                 if top > bottom or left > right or top >= high or bottom < 0 or left >= wide or right < 0:
                     continue
-                colour = colours[k % len(colours), :count]
+                color = colors[k % len(colors), :count]
                 across, along = slice(max(left, 0), right + 1), slice(max(top, 0), bottom + 1)
                 for row in (top, bottom):
                     if 0 <= row < high:
-                        picture[row, across] = colour
+                        picture[row, across] = color
                 for column in (left, right):
                     if 0 <= column < wide:
-                        picture[along, column] = colour
+                        picture[along, column] = color
         return out

@@ -192,17 +192,17 @@ def extents(data: bytes) -> tuple[int, int, int]:
     return held.height, held.width, len(held.parts)
 
 
-def _has_colours(held: _Decoder) -> bool:
+def _has_colors(held: _Decoder) -> bool:
     """True if the components are RGB, not YCbCr."""
     if len(held.parts) != 3 or held.jfif:
         return False
     return held.transform == 0 if held.transform is not None else bytes(held.parts) == b"RGB"
 
 
-def jpeg(data: bytes, grey: bool = False, smooth: bool = True, exact: bool = False, recover: bool = False) -> Array:
+def jpeg(data: bytes, gray: bool = False, smooth: bool = True, exact: bool = False, recover: bool = False) -> Array:
     """Decodes a JPEG file to pixels uint8 [height, width, 1 or 3].  Errors: ShapeError for corrupt or unsupported files.
 
-    grey: returns luma only; smooth: interpolates upsampled chroma; exact: computes the inverse DCT with 13-bit constants, else
+    gray: returns luma only; smooth: interpolates upsampled chroma; exact: computes the inverse DCT with 13-bit constants, else
     8-bit ones; recover: data missing at the end of a file is gray instead of an error.
     """
     held = _Decoder(data, recover)
@@ -212,9 +212,9 @@ def jpeg(data: bytes, grey: bool = False, smooth: bool = True, exact: bool = Fal
         raise ShapeError("a JPEG file must have a frame header and a scan of each component")
     if len(parts) == 4:
         raise ShapeError("JPEG files with four components are not supported")
-    colours = _has_colours(held)
+    colors = _has_colors(held)
     planes: list[Array] = []
-    for part in parts[:1] if grey and not colours else parts:
+    for part in parts[:1] if gray and not colors else parts:
         table = np.zeros(64, np.int64)
         table[ZIGZAG] = held.quantization[part.table]
         blocks = np.array(part.blocks, np.int64)
@@ -232,4 +232,4 @@ def jpeg(data: bytes, grey: bool = False, smooth: bool = True, exact: bool = Fal
         elif (down, across) != (1, 1):
             plane = np.repeat(np.repeat(plane, across, 1), down, 0)
         planes.append(plane[: held.height, : held.width])
-    return to_rgb(planes, colours, grey)
+    return to_rgb(planes, colors, gray)

@@ -94,16 +94,16 @@ def upsample(x: Array, smooth: bool) -> Array:
     return out
 
 
-def to_rgb(planes: list[Array], colours: bool, grey: bool) -> Array:
+def to_rgb(planes: list[Array], colors: bool, gray: bool) -> Array:
     """Returns pixels uint8 [height, width, 1 or 3] of YCbCr or RGB components."""
     half = 1 << 15
     if len(planes) == 1:
         return planes[0].astype(np.uint8)[..., None]
     y, b, r = planes
-    if colours and grey:
+    if colors and gray:
         bright: Array = (19595 * y + 38470 * b + 7471 * r + half) >> 16
         return bright.astype(np.uint8)[..., None]
-    if colours:
+    if colors:
         return np.stack(planes, -1).astype(np.uint8)
     b, r = b - 128, r - 128
     red = y + ((91881 * r + half) >> 16)

@@ -11,7 +11,7 @@ from registry import Call, R, f, model, spec
 def image_ops():
     def call(x):
         return {
-            "hsv": tf.image.rgb_to_hsv(x), "back": tf.image.hsv_to_rgb(x), "grey": tf.image.rgb_to_grayscale(x),
+            "hsv": tf.image.rgb_to_hsv(x), "back": tf.image.hsv_to_rgb(x), "gray": tf.image.rgb_to_grayscale(x),
             "yiq": tf.image.rgb_to_yiq(x), "hue": tf.image.adjust_hue(x, 0.2), "sat": tf.image.adjust_saturation(x, 1.7),
             "gamma": tf.image.adjust_gamma(x, 0.8), "bright": tf.image.adjust_brightness(x, 0.1),
             "rot": tf.image.rot90(x), "flip": tf.image.flip_up_down(x), "crop": tf.image.central_crop(x, 0.6),

@@ -48,7 +48,7 @@ def tables():
         tf.lookup.KeyValueTensorInitializer(tf.constant([5, 7], tf.int64), tf.constant(["five", "seven"])), "none"
     )
 
-    file = Path(tempfile.mkdtemp()) / "colours.txt"
+    file = Path(tempfile.mkdtemp()) / "colors.txt"
     file.write_text("red\ngreen\nblue\n")
     w = tf.lookup.StaticHashTable(
         tf.lookup.TextFileInitializer(

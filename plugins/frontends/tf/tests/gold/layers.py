@@ -1,4 +1,4 @@
-"""Networks of Keras layers: recurrent, attention, normalisations, windows, preprocessing."""
+"""Networks of Keras layers: recurrent, attention, normalizations, windows, preprocessing."""
 
 from __future__ import annotations
 

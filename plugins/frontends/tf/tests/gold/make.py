@@ -77,7 +77,7 @@ FITTED = ["EfficientNetV2M", "EfficientNetV2L"]
 
 
 def fit(model: Any, size: int) -> None:
-    """Sets the statistics of all normalisations to those of random images."""
+    """Sets the statistics of all normalizations to those of random images."""
     for layer in model.layers:
         if isinstance(layer, tf.keras.layers.BatchNormalization):
             layer.momentum = 0.0
@@ -85,7 +85,7 @@ def fit(model: Any, size: int) -> None:
 
 
 def build(name: str) -> tuple[Any, int]:
-    """Returns a network with random weights and logits, and its image size; statistics of normalisations are made uneven.
+    """Returns a network with random weights and logits, and its image size; statistics of normalizations are made uneven.
 
     With random weights, probabilities are nearly equal: in 8 bits they would be one number, and agree for any input.
     """

@@ -378,7 +378,7 @@ raw(
 )
 for tag, dims, kind in (
     ("", (2, 3, 4, 3), np.uint8),
-    ("_grey", (1, 5, 4, 1), np.uint16),
+    ("_gray", (1, 5, 4, 1), np.uint16),
     ("_alpha", (1, 1, 1, 2), np.uint8),
 ):
     case(f"EncodePng{tag}", lambda x: [tf.io.decode_png(tf.io.encode_png(x[0], compression=3), dtype=x.dtype), RAW.EncodePng(image=x)[:0]],
@@ -429,12 +429,12 @@ SMOOTH = np.clip(np.add.outer(np.arange(20) * 6, np.arange(27) * 4)[..., None] +
 )
 for tag, picture in (
     ("", PICTURE),
-    ("_grey", PICTURE[..., :1]),
+    ("_gray", PICTURE[..., :1]),
     ("_alpha", R.integers(0, 255, (5, 4, 4)).astype(np.uint8)),
 ):
     png = tf.io.encode_png(picture).numpy()
     raw("DecodePng", np.array(png, object), tag=tag)
-raw("DecodePng", np.array(tf.io.encode_png(PICTURE).numpy(), object), tag="_to_grey", channels=1)
+raw("DecodePng", np.array(tf.io.encode_png(PICTURE).numpy(), object), tag="_to_gray", channels=1)
 raw("DecodePng", np.array(tf.io.encode_png(PICTURE[..., :1]).numpy(), object), tag="_to_rgb", channels=3)
 raw(
     "DecodePng",
@@ -443,14 +443,14 @@ raw(
     dtype=tf.uint16,
 )
 for tag, picture, how in (
-    ("", SMOOTH, {}), ("_noise", PICTURE, {}), ("_grey", SMOOTH[..., :1], {"format": "grayscale"}),
+    ("", SMOOTH, {}), ("_noise", PICTURE, {}), ("_gray", SMOOTH[..., :1], {"format": "grayscale"}),
     ("_progressive", SMOOTH, {"progressive": True}), ("_full", SMOOTH, {"chroma_downsampling": False}),
 ):  # fmt: skip
     jpeg = tf.io.encode_jpeg(picture, quality=90, **how).numpy()
     raw("DecodeJpeg", np.array(jpeg, object), tag=tag)
     raw("DecodeJpeg", np.array(jpeg, object), tag=f"{tag}_accurate", dct_method="INTEGER_ACCURATE")
 JPEG = tf.io.encode_jpeg(SMOOTH).numpy()
-raw("DecodeJpeg", np.array(JPEG, object), tag="_to_grey", channels=1)
+raw("DecodeJpeg", np.array(JPEG, object), tag="_to_gray", channels=1)
 raw("ExtractJpegShape", np.array(JPEG, object))
 raw("DecodeImage", np.array(JPEG, object), channels=3)
 raw("DecodeImage", np.array(tf.io.encode_png(PICTURE).numpy(), object), tag="_floats", channels=3, dtype=tf.float32)

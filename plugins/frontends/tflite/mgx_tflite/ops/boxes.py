@@ -71,10 +71,10 @@ class Detection(Operation):
 
     def compute(self, boxes: Array, scores: Array, anchors: Array) -> tuple[Array, ...]:
         y, x, h, w = (boxes[0, :, k] / np.float32(s) for k, s in enumerate(self.scales))
-        centre_y, centre_x = y * anchors[:, 2] + anchors[:, 0], x * anchors[:, 3] + anchors[:, 1]
+        center_y, center_x = y * anchors[:, 2] + anchors[:, 0], x * anchors[:, 3] + anchors[:, 1]
         half_h = np.float32(0.5) * np.exp(h) * anchors[:, 2]
         half_w = np.float32(0.5) * np.exp(w) * anchors[:, 3]
-        corners = np.stack([centre_y - half_h, centre_x - half_w, centre_y + half_h, centre_x + half_w], 1)
+        corners = np.stack([center_y - half_h, center_x - half_w, center_y + half_h, center_x + half_w], 1)
         offset = scores.shape[2] - self.classes
         found = self._by_class(corners, scores[0], offset) if self.regular else self._best(corners, scores[0], offset)
         k = self.most * self.classes_per_detection

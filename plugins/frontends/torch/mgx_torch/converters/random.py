@@ -70,8 +70,8 @@ def randperm(n: Node, count: Any) -> Instruction:
 
 @converts("normal")
 def normal(n: Node, mean: Scalar, deviation: Scalar, *_: Any) -> Instruction:
-    unit, centre, spread = n.tensors([drawn(n, "random_normal"), mean, deviation], n.dtype)
-    return n.add("add", n.add("mul", unit, spread), centre)
+    unit, center, spread = n.tensors([drawn(n, "random_normal"), mean, deviation], n.dtype)
+    return n.add("add", n.add("mul", unit, spread), center)
 
 
 @converts("normal_functional")

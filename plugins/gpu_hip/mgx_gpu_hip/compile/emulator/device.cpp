@@ -1,5 +1,5 @@
 // Scheduler of the emulated device.  Threads run until they wait for their wave or their block.  Faults that a real device hides are
-// made visible: shared memory is initialised to NaN and ends at a guard page, asynchronous copies complete as late as allowed,
+// made visible: shared memory is initialized to NaN and ends at a guard page, asynchronous copies complete as late as allowed,
 // a barrier that some threads never reach is an error, and the order of threads (in reverse order: of blocks, too) is configurable.
 #include "device.h"
 

@@ -154,7 +154,7 @@ template <class C> DEV void group_hold(C*, int) {}
 #endif
 
 // Rings of stages in shared memory, which some threads fill for others.  A ring_t (mbarrier) counts arrivals; it is
-// initialised by one thread before a barrier, and its first phase is 0.
+// initialized by one thread before a barrier, and its first phase is 0.
 //   ring_init(r, n): a phase ends with n arrivals
 //   ring_wait(r, p): waits until the phase of parity p has ended
 //   ring_arrive(r): arrives, after this thread's reads
