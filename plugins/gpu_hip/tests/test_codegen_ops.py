@@ -15,6 +15,7 @@ from mgx_core import dtype as dt
 from mgx_core.ops.columns import Col2im
 from mgx_core.ops.concat import Concat
 from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
+from mgx_core.ops.factorization import SolveTriangular
 from mgx_core.ops.fill import DynamicRange, EyeLike
 from mgx_core.ops.index import Gather, GatherElements, Gathernd, Onehot, Trilu
 from mgx_core.ops.kv_cache import ConcatPastPresent
@@ -589,6 +590,54 @@ def test_determinants(of: str, wave: int) -> None:
 def test_determinants_of_large_matrices_stay_on_the_host() -> None:
     found = generate(Det(), [tensor("float32", (65, 65))], [tensor("float32", ())], traits())
     assert isinstance(found, No) and "at most 64 rows, got 65" in found.why
+
+
+def triangles(of: str, *dims: int) -> Array:
+    """Returns matrices whose triangular systems have solutions of moderate size, NaN nowhere."""
+    n = dims[-1]
+    return np.asarray((some("float32", *dims) / (4 * n) + np.eye(n) * 2).astype(dt.of(of).numpy))
+
+
+@waves
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("of", ["float32", "float16", "bfloat16", "float64"])
+def test_triangular_systems(of: str, upper: bool, unit: bool, wave: int) -> None:
+    op = SolveTriangular(upper=upper, unit=unit)
+    check(op, [triangles(of, 2, 3, 5, 5), some(of, 2, 3, 5, 3)], wave)
+    check(op, [triangles(of, 65, 65), some(of, 65, 37)], wave)
+    check(op, [triangles(of, 2, 9, 9), some(of, 2, 9, 1)], wave, layouts={0: (81, 1, 9), 1: (9, 1, 9)})
+    check(op, [triangles(of, 1, 1), some(of, 1, 40)], wave)
+    check(op, [triangles(of, 3, 0, 0), some(of, 3, 0, 2)], wave)
+    check(op, [triangles(of, 2, 2), some(of, 2, 0)], wave)
+
+
+@waves
+@pytest.mark.parametrize("upper", [False, True])
+def test_triangular_systems_read_one_triangle(upper: bool, wave: int) -> None:
+    """The other triangle, and a unit diagonal, may hold anything; a zero on the diagonal gives infinity."""
+    a = triangles("float32", 12, 12)
+    a[np.tril_indices(12) if upper else np.triu_indices(12)] = np.nan
+    check(SolveTriangular(upper=upper, unit=True), [a, some("float32", 12, 5)], wave)
+    a[np.arange(12), np.arange(12)] = 2
+    a[3, 3] = 0
+    b = np.ones((12, 5), np.float32)
+    check(SolveTriangular(upper=upper), [np.where(np.eye(12) > 0, a, np.where(np.isnan(a), a, 0)), b], wave)
+
+
+@waves
+def test_triangular_systems_of_the_most_rows(wave: int) -> None:
+    check(SolveTriangular(), [triangles("float32", 128, 128), some("float32", 128, 20)], wave, terms=128)
+    wide = generate(
+        SolveTriangular(),
+        [tensor("float32", (129, 129)), tensor("float32", (129, 1))],
+        [tensor("float32", (129, 1))],
+        traits(),
+    )
+    assert isinstance(wide, No) and "at most 128 rows, got 129" in wide.why
+    double = [tensor("float64", (128, n)) for n in (128, 1, 1)]
+    large = generate(SolveTriangular(), double[:2], double[2:], traits())
+    assert isinstance(large, No) and "bytes of shared memory" in large.why
 
 
 @waves

@@ -6,6 +6,7 @@ from mgx_core import Kernels
 from mgx_core.ops.broadcast import Tile
 from mgx_core.ops.columns import Col2im
 from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
+from mgx_core.ops.factorization import SolveTriangular
 from mgx_core.ops.fill import DynamicRange, EyeLike
 from mgx_core.ops.index import Gather, GatherElements, Gathernd, Onehot, Trilu
 from mgx_core.ops.kv_cache import ConcatPastPresent
@@ -48,6 +49,7 @@ from ..codegen import (
     scatter,
     slices,
     topk,
+    triangular,
     unfold,
 )
 from ..codegen.generators import computing, copying, non_empty, spread, static
@@ -90,6 +92,7 @@ generated(PLANS, non_empty(spread(sample.grid_sample)), GridSample)
 # products
 generated(PLANS, spread(products.product), Dot)
 generated(PLANS, computing(static(1, determinant.determinant)), Det)
+generated(PLANS, computing(static(2, triangular.solve_triangular)), SolveTriangular)
 generated(PLANS, spread(convolution.convolution), Convolution)
 generated(PLANS, spread(convolution.backwards), ConvolutionBackwards)
 generated(PLANS, computing(arithmetic.rotary), RotaryEmbedding, GqaRotaryEmbedding)
