@@ -70,6 +70,7 @@ from ..rules.softmax import SOFTMAX
 from ..rules.splits import SPLITS
 from ..rules.stacks import STACKS
 from ..rules.sums_of_products import SUMS_OF_PRODUCTS
+from ..rules.triangular import TRIANGULAR
 from ..rules.views import VIEWS
 from ..rules.views_below import VIEWS_BELOW
 from ..rules.weight_arithmetic import WEIGHT_ARITHMETIC
@@ -115,6 +116,7 @@ RULES: Final = (
     + NORMS
     + ROTARY
     + SUMS_OF_PRODUCTS
+    + TRIANGULAR
     + ARITHMETIC
     + POWERS
     + BOUNDS
