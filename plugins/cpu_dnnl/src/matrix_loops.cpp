@@ -1,4 +1,4 @@
-// Determinants and inverses of small matrices, in double precision, by elimination with partial pivoting.
+// Determinants and inverses of small matrices, in double precision, by elimination with partial pivoting; triangular systems.
 #include <algorithm>
 #include <cmath>
 
@@ -78,6 +78,45 @@ void inverses(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
     }
 }
 
+// Subtracts from a row the sum of known rows, each times its factor.
+template <typename T>
+void subtract_rows(T *__restrict row, const T *known, const T *factors, int64_t count, int64_t columns) {
+    int64_t k = 0;
+    for (; k + 4 <= count; k += 4) { // four at a time: the row is loaded and stored once for them
+        const T *__restrict x = known + k * columns;
+        const T f0 = factors[k], f1 = factors[k + 1], f2 = factors[k + 2], f3 = factors[k + 3];
+        for (int64_t j = 0; j < columns; ++j)
+            row[j] -= (f0 * x[j] + f1 * x[columns + j]) + (f2 * x[2 * columns + j] + f3 * x[3 * columns + j]);
+    }
+    for (; k < count; ++k) {
+        const T *__restrict x = known + k * columns;
+        for (int64_t j = 0; j < columns; ++j)
+            row[j] -= factors[k] * x[j];
+    }
+}
+
+// Buffers: a [m, n, n], right sides and solutions [m, n, columns], row-major.  Arguments: n, columns, whether the triangle is the
+// upper one, whether its diagonal is taken as ones.  Work items: matrices.
+template <typename T>
+void solve_triangular(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    const int64_t n = args[0], columns = args[1];
+    const bool upper = args[2], unit = args[3];
+    auto *a = static_cast<const T *>(buffers[0]) + begin * n * n;
+    auto *b = static_cast<const T *>(buffers[1]) + begin * n * columns;
+    auto *out = static_cast<T *>(buffers[2]) + begin * n * columns;
+    for (int64_t m = begin; m < end; ++m, a += n * n, b += n * columns, out += n * columns) {
+        for (int64_t step = 0; step < n; ++step) {
+            const int64_t i = upper ? n - 1 - step : step, first = upper ? i + 1 : 0;
+            T *row = out + i * columns;
+            std::copy_n(b + i * columns, columns, row);
+            subtract_rows(row, out + first * columns, a + i * n + first, step, columns);
+            const T pivot = a[i * n + i];
+            for (int64_t j = 0; !unit && j < columns; ++j)
+                row[j] /= pivot;
+        }
+    }
+}
+
 } // namespace
 
 void add_matrix_loops(NamedLoops &loops) {
@@ -85,6 +124,8 @@ void add_matrix_loops(NamedLoops &loops) {
     loops["determinant_float64"] = &determinants<double>;
     loops["inverse_float32"] = &inverses<float>;
     loops["inverse_float64"] = &inverses<double>;
+    loops["solve_triangular_float32"] = &solve_triangular<float>;
+    loops["solve_triangular_float64"] = &solve_triangular<double>;
 }
 
 } // namespace mgx

@@ -1,4 +1,4 @@
-"""Determinants and inverses of small matrices, compared with the definition."""
+"""Determinants and inverses of small matrices, and triangular systems, compared with the definition."""
 
 from __future__ import annotations
 
@@ -55,3 +55,26 @@ def test_large_matrices_are_left_to_lapack() -> None:
     np.testing.assert_allclose(program.run({"x": x})[0], np.linalg.det(x.astype(np.float64)), rtol=1e-5)
     (placement,) = [p for i in program.executable.instances() for p in i.placements]  # type: ignore[union-attr]
     assert placement.place == "host"
+
+
+@pytest.mark.parametrize("unit", [False, True])
+@pytest.mark.parametrize("upper", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "lens", [(1, 1, 1), (40, 3, 2), (2, 3, 8, 9), (2, 64, 64), (130, 1), (0, 3, 3), (2, 3, 0)], ids=str
+)
+def test_triangular_systems(agrees: Check, lens: tuple[int, ...], dtype: str, upper: bool, unit: bool) -> None:
+    """Only one triangle is read, without the diagonal if it is taken as ones."""
+    *batch, n, _ = lens
+    kind = mgx.dtype.of(dtype).numpy
+    a = rng.standard_normal((*batch, n, n)) / (4 * n) + np.eye(n) * 2
+    unread = np.tri(n, dtype=bool) if upper else ~np.tri(n, k=-1, dtype=bool)
+    a[..., unread if unit else unread & ~np.eye(n, dtype=bool)] = np.nan
+    b = rng.standard_normal(lens)
+    tolerance = {"float32": 1e-5, "float64": 1e-13}[dtype]
+    agrees(mgx.op("solve_triangular", upper=upper, unit=unit), a.astype(kind), b.astype(kind), tolerance=tolerance)
+
+
+def test_a_zero_on_the_diagonal_gives_infinity(agrees: Check) -> None:
+    a = np.array([[2, 0], [1, 0]], np.float32)
+    agrees(mgx.op("solve_triangular"), a, np.array([[2, 4], [3, 2]], np.float32))

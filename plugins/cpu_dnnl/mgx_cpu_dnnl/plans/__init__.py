@@ -42,7 +42,7 @@ LAZY: Final = {
         "scatter:ScatterMin scatter:ScatterMul scatter:ScatterNone scatter:ScatterndAdd scatter:ScatterndMax "
         "scatter:ScatterndMin scatter:ScatterndMul scatter:ScatterndNone"
     ),
-    "matrices": "linear:Det linear:Inverse",
+    "matrices": "factorization:SolveTriangular linear:Det linear:Inverse",
     "open_extents": "select:Compress select:Nonzero select:Unique nms:Nonmaxsuppression",
     "ragged": "ragged:ReduceSlices",
     "recurrent": "recurrent:Gru recurrent:Lstm recurrent:Rnn",
