@@ -29,6 +29,7 @@ __all__ = ["TRIANGULAR"]
 TRIANGULAR: Final = Rules("solve-triangular-systems")
 
 SMALLEST: Final = 4  # rows from which a solve is faster than the updates
+MOST: Final = 128  # rows of the systems for which targets have kernels
 
 
 class _Update(NamedTuple):
@@ -44,7 +45,8 @@ class _Update(NamedTuple):
 def solve_from_row_updates(i: Instruction, b: Builder) -> Instruction | No | None:
     """Row i of a strictly lower triangular matrix plus its products with rows 0 to i - 1, i = 1, 2, .. -> one solve_triangular.
 
-    Row i of (I - x)^-1 - I is x[i] + sum over k < i of x[i, k] times its row k; all of it is (I - x)^-1 x.
+    Row i of (I - x)^-1 - I is x[i] + sum over k < i of x[i, k] times its row k; all of it is (I - x)^-1 x.  A row of x with an
+    infinity gives NaN either way, if not in the same columns.
     """
     if not isinstance(i.result, Shape) or i.shape.dtype not in (float32, float64):
         return None  # narrower floats round each product
@@ -52,8 +54,8 @@ def solve_from_row_updates(i: Instruction, b: Builder) -> Instruction | No | Non
         return None
     size = i.shape.dims[-1]
     assert isinstance(size, int)
-    if size < SMALLEST:
-        return No(f"a system of {size} rows is not faster than their updates, at least {SMALLEST} are required")
+    if not SMALLEST <= size <= MOST:
+        return No(f"the system has {size} rows, those of {SMALLEST} to {MOST} are solved")
     from ..ops.factorization import SolveTriangular  # most models solve no systems
 
     chain = _Chain(i, size)
@@ -161,6 +163,7 @@ class _Chain:
         return True
 
     def _original(self, ins: Instruction) -> Array | None:
+        """Returns the cells of the matrix; None for a second one."""
         if self.matrix is not None and ins is not self.matrix:
             return None
         self.matrix = ins

@@ -171,7 +171,8 @@ REFUSES: list[tuple[Callable[[], str], str]] = [
     (read_in_between, "a matrix between two updates has other readers"),
     (lambda: whole((2, 5, 5), diagonal=None).finish(), ZEROS),
     (lambda: whole((2, 5, 5), diagonal=0).finish(), ZEROS),
-    (lambda: whole((2, 3, 3)).finish(), "a system of 3 rows is not faster than their updates, at least 4 are required"),
+    (lambda: whole((2, 3, 3)).finish(), "the system has 3 rows, those of 4 to 128 are solved"),
+    (lambda: whole((1, 129, 129)).finish(), "the system has 129 rows, those of 4 to 128 are solved"),
 ]
 
 
