@@ -1,4 +1,5 @@
-// Time steps of sequences copied according to a number per sequence, its length or write position; rows of loop outputs; int4.
+// Time steps of sequences copied according to a number per sequence, its length or write position; caches; rows of loop outputs; int4.
+#include <algorithm>
 #include <cstring>
 
 #include "box.h"
@@ -68,6 +69,50 @@ void put_steps(void *const *buffers, const int64_t *args, int64_t begin, int64_t
     });
 }
 
+// Copies rows between tensors in which they are `near` and `far` elements apart.  row: the elements of a row in both.
+template <typename T>
+void copy_rows(const Box<2> &row, const T *from, int64_t near, T *to, int64_t far, int64_t count) {
+    if (row.rank == 1 && row.step(0) == 1 && row.step(1) == 1 && near == row.length() && far == near) {
+        std::memcpy(to, from, static_cast<size_t>(count * near) * sizeof(T));
+        return;
+    }
+    for (int64_t t = 0; t < count; ++t)
+        copy_box(row, from + t * near, to + t * far);
+}
+
+// Appends rows to caches.  Buffers: rows, number of each cache's rows less one, past, out.  Arguments: new rows, past rows, rows of
+// out, stride of rows in each of the three, 1 if numbers are int64; box of caches (rows, numbers, past, out); boxes of the elements
+// of a row (rows, out; past, out).  Work items: caches.
+template <typename T>
+void append_rows(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    auto *rows = static_cast<const T *>(buffers[0]);
+    auto *past = static_cast<const T *>(buffers[2]);
+    auto *out = static_cast<T *>(buffers[3]);
+    ArgReader reader(args);
+    const int64_t fresh = reader.next(), known = reader.next(), room = reader.next();
+    const int64_t near = reader.next(), before = reader.next(), far = reader.next(), wide = reader.next();
+    const Box<4> caches(reader);
+    const Box<2> added(reader), kept(reader);
+    caches.points(begin, end, [&](const int64_t *offset) {
+        const int64_t last = number_at(buffers[1], offset[1], wide);
+        if (last >= room) return mgx_loop_failed(1, last);
+        const int64_t start = std::max<int64_t>(last + 1 - fresh, 0), stop = std::min(start + fresh, room);
+        const T *old = past + offset[2];
+        T *to = out + offset[3];
+        const int64_t held = std::min(known, room), first = std::min(start, held);
+        copy_rows(kept, old, before, to, far, first);
+        copy_rows(added, rows + offset[0], near, to + start * far, far, stop - start);
+        if (stop < held) copy_rows(kept, old + stop * before, before, to + stop * far, far, held - stop);
+        for (int64_t t = first; t < room; ++t) {
+            if (t < held || (t >= start && t < stop)) continue;
+            kept.lines([&](const int64_t *line) {
+                for (int64_t i = 0; i < kept.length(); ++i)
+                    to[t * far + line[1] + i * kept.step(1)] = T {};
+            });
+        }
+    });
+}
+
 // Copies a row to rows[first + counter * growth].  Buffers: rows, counter, row.  Arguments: bytes per row, first, growth.
 void put_row(void *const *buffers, const int64_t *args, int64_t, int64_t, void *) {
     const int64_t at = args[1] + args[2] * *static_cast<const int64_t *>(buffers[1]);
@@ -107,6 +152,7 @@ void add_sequence_loops(NamedLoops &loops) {
         using T = decltype(element);
         add_loop(loops, "by_length", name, &by_length<T>);
         add_loop(loops, "put_steps", name, &put_steps<T>);
+        add_loop(loops, "append_rows", name, &append_rows<T>);
     });
     loops["put_row"] = &put_row;
     loops["unpack_int4"] = &unpack_int4;

@@ -10,6 +10,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
+from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(5)
 Check = Callable[..., None]
@@ -61,6 +62,37 @@ def test_caches(agrees: Check, fails: Check, mode: str, name: str, axis: int) ->
     else:
         bad = np.array([0, 1, 12])
         fails("tensor_scatter: index 12 is out of bounds", op, [cache, update, bad], [cache, update, bad * 0])
+
+
+@pytest.mark.parametrize("name", ["float32", "float16"])
+@pytest.mark.parametrize("last", [[0, 8], [-1, 3], [5, 5]])
+@pytest.mark.parametrize("new", [1, 3])
+@pytest.mark.parametrize("length", [None, 9, 13])
+def test_caches_of_several_lengths(agrees: Check, name: str, last: list[int], new: int, length: int | None) -> None:
+    """Rows before and behind the new ones are those of the past, and zero beyond it."""
+    op = mgx.op("concat_past_present", length=length)
+    operands = [numbers(name, 2, 3, new, 6), np.array(last, np.int32), numbers(name, 2, 3, 10, 6)]
+    agrees(op, *operands)
+    operands[1] = np.array(last)
+    agrees(op, *operands)
+
+
+def test_appending_to_a_cache_is_one_step() -> None:
+    operands = [numbers("float32", 2, 3, 2, 6), np.array([4, 6]), numbers("float32", 2, 3, 10, 6)]
+    program = mgx.Program()
+    m = program.get_main_module()
+    given = [m.add_parameter(f"x{i}", mgx.Shape(dt.of(x.dtype), x.shape)) for i, x in enumerate(operands)]
+    m.add_return([m.add(mgx.op("concat_past_present"), *given)])
+    program.compile(CpuTarget())
+    program.run({f"x{i}": x for i, x in enumerate(operands)})
+    (instance,) = program.executable.instances()  # type: ignore[union-attr]
+    assert [p.kernel for p in instance.placements] == ["native concat_past_present"]
+
+
+def test_a_cache_without_room(fails: Check) -> None:
+    new, past = numbers("float32", 1, 2, 1, 6), numbers("float32", 1, 2, 4, 6)
+    op = mgx.op("concat_past_present")
+    fails("concat_past_present: index 4 is out of bounds", op, [new, np.array([4]), past], [new, np.array([3]), past])
 
 
 def test_more_caches_than_one(agrees: Check) -> None:

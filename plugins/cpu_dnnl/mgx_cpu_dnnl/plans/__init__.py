@@ -53,7 +53,7 @@ LAZY: Final = {
         "scan:PrefixScanSum topk:Topk"
     ),
     "sequences": (
-        "movement:Reverse movement:ReverseSequence recurrent_states:RnnLastHsOutput "
+        "kv_cache:ConcatPastPresent movement:Reverse movement:ReverseSequence recurrent_states:RnnLastHsOutput "
         "recurrent_states:RnnVarSlLastOutput recurrent_states:RnnVarSlShiftOutput "
         "recurrent_states:RnnVarSlShiftSequence scatter:TensorScatter"
     ),

@@ -11,6 +11,7 @@ import numpy as np
 from mgx_core import Kernels, Module, No, Shape
 from mgx_core.errors import Refused
 from mgx_core.ops.axes import normalize, normalize_all
+from mgx_core.ops.kv_cache import ConcatPastPresent
 from mgx_core.ops.movement import Reverse, ReverseSequence
 from mgx_core.ops.recurrent_states import (
     RnnLastHsOutput,
@@ -155,4 +156,37 @@ def emit_tensor_scatter(e: CpuEmitter, op: Any, modules: Sequence[Module], args:
     numbers = [out.lens[axis], out.strides[axis], circular, wide, *places, *slices]
     loop, work = f"put_steps_{out.shape.dtype.size}", prod(dims)
     native_loop(e, op.name, loop, [out, starts, update], [out], numbers, work, grain_of(work, [update]), updated=True)
+    return out
+
+
+def supported_appending(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
+    numbers = inputs[1]
+    if numbers.dtype not in NUMBERS:
+        return No(f"seqlens_k {numbers} is not supported")
+    return only(NUMBERS)(op, inputs, modules)
+
+
+@offer(PLANS, ConcatPastPresent, when=supported_appending, name="native")
+def emit_concat_past_present(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    new, numbers, past = args
+    numbers = as_indices(e, numbers)
+    lens = op.result([new.shape, numbers.shape, past.shape]).lens()
+    out = e.allocate(new.shape.dtype, lens)
+    caches = new.lens[0] * new.lens[1]
+    if not out.shape.elements():
+        return out
+    if not new.lens[2]:
+        raise Refused("there are no new rows")
+    places = encode_box(new.lens[:2], new.strides[:2], [numbers.strides[0], 0], past.strides[:2], out.strides[:2])
+    rows = [n for x in (new, past) for n in encode_box(new.lens[3:], x.strides[3:], out.strides[3:])]
+    extents = [x.lens[2] for x in (new, past, out)]
+    arguments = [
+        *extents,
+        *(x.strides[2] for x in (new, past, out)),
+        int(numbers.shape.dtype.size == 8),
+        *places,
+        *rows,
+    ]
+    loop = f"append_rows_{out.shape.dtype.size}"
+    native_loop(e, op.name, loop, [new, numbers, past, out], [out], arguments, caches, grain_of(caches, [out]))
     return out
