@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -76,6 +76,7 @@ class Known:
     def __init__(self) -> None:
         self._constants: dict[Instruction, Array | None] = {}
         self._extents: dict[Instruction, Array | None] = {}
+        self._decided: dict[Hashable, Dim] = {}
 
     def constant(self, ins: Instruction) -> Array | None:
         """Returns the value of an instruction that depends only on literals and static extents, else None."""
@@ -151,6 +152,12 @@ class Known:
         """Assumes that the only element of `ins` is a new symbolic extent, which is returned."""
         self._extents[ins] = np.asarray([value], dtype=object).reshape(ins.shape.lens())
         return value
+
+    def decided(self, key: Hashable, decide: Callable[[], Dim]) -> Dim:
+        """Returns the extent that `decide` returned when it was first called for `key`, so that equal extents are one symbol."""
+        if key not in self._decided:
+            self._decided[key] = decide()
+        return self._decided[key]
 
     def _find_extents(self, ins: Instruction) -> Array | None:
         shape = ins.result

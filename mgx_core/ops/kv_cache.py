@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import ShapeError
 from ..types.argument import Array
-from ..types.dim import Dim, fresh, may_equal
+from ..types.dim import Dim, may_equal
 from ..types.dtype import int64
 from ..types.shape import Shape
 from .broadcast import Multibroadcast
@@ -32,7 +32,7 @@ class ConcatPastPresent(Operation):
     """Appends new keys or values to a cache.
 
     present [b, g, s, d], seqlens_k integer [b] (tokens of each sample after this step, less one), past [b, g, c, d]
-    -> [b, g, n, d], n the attribute `length` (default: c; -1: the larger of c and the most tokens of a sample).
+    -> [b, g, n, d], n the attribute `length` (default: c).
     A sample's s new rows are written to its last positions; from 0 on if it has fewer than s tokens.  Other rows
     keep the cache's values, whether a sample has tokens there or not, and are zero beyond the cache (onnxruntime sets all rows
     without tokens to zero, except where `past` and the result share a buffer).
@@ -54,9 +54,7 @@ class ConcatPastPresent(Operation):
             raise ShapeError(f"kv_num_heads is {self.kv_num_heads}, present has {present.dims[1]} heads")
         if not seqlens_k.dtype.is_integer or seqlens_k.rank != 1 or not may_equal(seqlens_k.dims[0], present.dims[0]):
             raise ShapeError(f"seqlens_k must be an integer vector of {present.dims[0]}, got {seqlens_k}")
-        length: Dim = past.dims[2] if self.length is None else self.length
-        if length == -1:
-            length = fresh("cache", 0, past.dims[2] + present.dims[2])
+        length = past.dims[2] if self.length is None else self.length
         return present.with_dims((present.dims[0], present.dims[1], length, present.dims[3]))
 
     def compute(self, present: Array, seqlens_k: Array, past: Array) -> Array:
@@ -64,8 +62,6 @@ class ConcatPastPresent(Operation):
         total = seqlens_k.astype(np.int64) + 1
         most = int(total.max()) if total.size else 0
         length = c if self.length is None else int(self.length)
-        if length < 0:
-            length = min(max(c, most), c + s)
         if most > length:
             raise ShapeError(f"a sample has {most} tokens, the cache holds {length}")
         out = np.zeros((*present.shape[:2], length, present.shape[3]), present.dtype)
@@ -79,7 +75,7 @@ class ConcatPastPresent(Operation):
     def decompose(self, b: Builder, present: Operand, seqlens_k: Operand, past: Operand) -> Any:
         if present.shape.dynamic() or past.shape.dynamic():
             return None
-        if self.length is not None and (not isinstance(self.length, int) or self.length < 0):
+        if self.length is not None and not isinstance(self.length, int):
             return None
         n, g, s, d = present.shape.lens()
         c = past.shape.lens()[2]

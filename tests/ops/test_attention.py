@@ -220,12 +220,12 @@ def test_caches_grow_in_place() -> None:
     new = np.array([[[[1], [2]]], [[[3], [4]]]], np.float32)
     out = ConcatPastPresent().evaluate([new, np.array([3, 1]), past])
     assert out[:, 0, :, 0].tolist() == [[5, 5, 1, 2], [3, 4, 0, 0]]
-    grown = ConcatPastPresent(length=-1).evaluate([new, np.array([5, 3]), past])
+    grown = ConcatPastPresent(length=6).evaluate([new, np.array([5, 3]), past])
     assert grown.shape == (2, 1, 6, 1)
     with pytest.raises(ShapeError, match="the cache holds 4"):
         ConcatPastPresent().evaluate([new, np.array([4, 1]), past])
     with pytest.raises(ShapeError, match="a sample has 100 tokens, the cache holds 6"):
-        ConcatPastPresent(length=-1).evaluate([new, np.array([99, 1]), past])
+        ConcatPastPresent(length=6).evaluate([new, np.array([99, 1]), past])
 
 
 @pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])

@@ -101,3 +101,69 @@ def test_a_cache_is_as_long_as_its_inputs_say() -> None:
             # rows of a cache behind its tokens may differ
             end = (slice(None),) * 2 + (slice(t),) if ours.ndim == 4 else ...
             np.testing.assert_allclose(ours[end], wanted[end], rtol=1e-4, atol=1e-5)
+
+
+def decoder(groups: int, d: int, **attributes: int) -> bytes:
+    """Returns two layers of GroupQueryAttention with rotary embedding whose total length is an input."""
+    nodes, given, results = [], [("x", TensorProto.FLOAT, ["b", "s", 8 * d])], []
+    rng = np.random.default_rng(1)
+    weights = {
+        "cos": rng.normal(size=(40, d // 2)),
+        "sin": rng.normal(size=(40, d // 2)),
+        "w": rng.normal(size=(4 * d, 8 * d)),
+    }
+    given += [("last", TensorProto.INT32, ["b"]), ("total", TensorProto.INT32, [1])]
+    for i in range(2):
+        given += [(f"past_{x}{i}", TensorProto.FLOAT, ["b", groups, "p", d]) for x in "kv"]
+        inputs = [f"x{i}" if i else "x", "", "", f"past_k{i}", f"past_v{i}", "last", "total", "cos", "sin"]
+        outputs = [f"y{i}", f"k{i}", f"v{i}"]
+        given_attributes = {"num_heads": 4, "kv_num_heads": groups, "do_rotary": 1, **attributes}
+        nodes.append(
+            helper.make_node("GroupQueryAttention", inputs, outputs, domain="com.microsoft", **given_attributes)
+        )
+        nodes.append(helper.make_node("MatMul", [f"y{i}", "w"], [f"x{i + 1}"]))
+        results += outputs
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info(*g) for g in given],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in results],
+        [numpy_helper.from_array(value.astype(F), name) for name, value in weights.items()],
+    )
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+@pytest.mark.parametrize(
+    "attributes", [{}, {"rotary_interleaved": 1}, {"local_window_size": 4}, {"smooth_softmax": 1}, {"softcap": 2.0}]
+)
+def test_the_length_of_caches_is_an_input(target: str, attributes: dict[str, int]) -> None:
+    """Caches that grow, and caches with room for more tokens; samples of different lengths are padded on the right."""
+    d, groups = 16, 2  # onnxruntime rotates multiples of 16 elements
+    model = decoder(groups, d, **attributes)
+    program = mgx.parse_onnx_buffer(model)
+    shapes = program.get_output_shapes()
+    assert shapes[1].dims == shapes[2].dims == shapes[4].dims == shapes[5].dims  # one extent for all layers
+    program.compile(mgx.get_target(target))
+    peer = pytest.importorskip("onnxruntime").InferenceSession(model, providers=["CPUExecutionProvider"])
+    rng = np.random.default_rng(0)
+    for last, s, p in (
+        ([2], 3, 0),
+        ([3], 1, 3),
+        ([4], 1, 4),
+        ([2], 3, 9),
+        ([3], 1, 9),
+        ([7, 4, 0], 1, 9),
+        ([7, 4, 6], 1, 7),
+    ):
+        b = len(last)
+        feeds = {"x": rng.normal(size=(b, s, 8 * d)).astype(F), "last": np.array(last, np.int32)}
+        feeds["total"] = np.array([max(last) + 1], np.int32)
+        feeds |= {f"past_{x}{i}": rng.normal(size=(b, groups, p, d)).astype(F) for x in "kv" for i in range(2)}
+        for ours, wanted in zip(map(np.asarray, program.run(feeds)), peer.run(None, feeds), strict=True):
+            assert ours.shape == wanted.shape
+            for n, end in enumerate(last):
+                # rows of a cache behind its tokens may differ
+                rows = (n, slice(None), slice(end + 1)) if ours.ndim == 4 else n
+                np.testing.assert_allclose(ours[rows], wanted[rows], rtol=1e-4, atol=1e-4)

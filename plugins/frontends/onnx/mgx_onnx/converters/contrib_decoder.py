@@ -91,8 +91,7 @@ def group_query_attention(
             at = n.reshape(n.slice(at, [0, 1], [0, 0], [1, 1]), (1,))
         q, k = (_turned(n, x, cos, sin, last, at) for x in (q, k))
     if past_key is not None and past_value is not None:
-        known = n.dims(total_length)
-        room: Dim = -1 if known is None else maximum(known[0], past_key.shape.dims[2])
+        room = _cache_length(n, total_length, past_key)
         k = n.add("concat_past_present", k, last, past_key, kv_num_heads=groups, length=room)
         v = n.add("concat_past_present", v, last, past_value, kv_num_heads=groups, length=room)
     tokens = n.add("add", last, n.full_like(last, 1))
@@ -105,6 +104,23 @@ def group_query_attention(
         offsets = n.pointwise("max", n.pointwise("sub", tokens, length_of(n, q)), n.literal([0], dt.int64))
     y, stage = _attended(n, q, k, v, attention_bias, tokens, offsets, sink)
     return merged_heads(n, y), k, v, stage
+
+
+def _cache_length(n: Node, total: Instruction, past: Instruction) -> Dim:
+    """Returns the length of the caches after this step: the total length, but at least that of the past ones.
+
+    A total length that only a run knows is read once for all layers.
+    """
+    known, before = n.dims(total), past.shape.dims[2]
+    if known is not None:
+        return maximum(known[0], before)
+
+    def decide() -> Dim:
+        wanted = n.convert(n.reshape(total, (1,)), dt.int64)
+        longest = n.pointwise("max", wanted, length_of(n, past))
+        return n.add("broadcast_with_dims", n.literal(0, dt.int64), longest).shape.dims[0]
+
+    return n.known.decided((n.module, total, before), decide)
 
 
 def _attended(n: Node, *operands: Instruction | None) -> tuple[Instruction, Instruction | None]:
