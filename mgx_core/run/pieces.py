@@ -243,10 +243,10 @@ class _Extracted(NamedTuple):
 
 
 def _touches(ins: Instruction, changing: frozenset[str]) -> bool:
-    """Returns True if an instruction's result, operands or attributes have a changing or data-dependent extent."""
+    """Returns True if an instruction's result, operands or attributes have a changing extent."""
     shapes = (ins.result, *(i.result for i in ins.inputs))
     own = ins.op.symbols().union(*map(symbols_in, shapes))
-    return not changing.isdisjoint(own | mentioned(within(ins))) or bool(introduced(ins))
+    return not changing.isdisjoint(own | mentioned(within(ins)))
 
 
 class _Kind(Enum):
@@ -286,17 +286,23 @@ def _divided(module: Module, changing: frozenset[str]) -> list[tuple[_Key, _Extr
     if not set(module.outputs) <= {*module.parameters.values(), *computed}:
         return None
     kinds: dict[Instruction, _Kind] = {}
+    makers = {name: ins for ins in computed for name in introduced(ins)}  # of data-dependent extents
+    changing = changing.union(makers)
 
     def kind(ins: Instruction) -> _Kind:
         kinds[ins] = found = _kind(ins, changing, kinds)
         return found
 
-    parts = in_parts(module, kind)
+    def needs(ins: Instruction) -> list[Instruction]:
+        return [*reads(ins), *(makers[name] for name in makers if name in ins.op.symbols())]
+
+    parts = in_parts(module, kind, needs)
     if len(parts) < 2:
         return None
     number = {ins: n for n, part in enumerate(parts) for ins in part}
-    passed = {r for ins in computed for r in reads(ins) if number.get(r) != number[ins]} | set(module.outputs)
-    cut = [_extracted(module, part, passed, n) for n, part in enumerate(parts)]
+    passed = {r for ins in computed for r in needs(ins) if number.get(r) != number[ins]} | set(module.outputs)
+    sources = [*module.parameters.values(), *dict.fromkeys(makers.values())]
+    cut = [_extracted(module, sources, part, passed, n) for n, part in enumerate(parts)]
     pieces = [piece for piece in cut if piece is not None]
     if len(pieces) < len(parts):
         return None
@@ -309,22 +315,26 @@ def _divided(module: Module, changing: frozenset[str]) -> list[tuple[_Key, _Extr
 
 
 def _extracted(
-    module: Module, part: Sequence[Instruction], passed: Container[Instruction], number: int
+    module: Module,
+    sources: Sequence[Instruction],
+    part: Sequence[Instruction],
+    passed: Container[Instruction],
+    number: int,
 ) -> _Extracted | None:
     """Returns one piece as a module; None if an input or result is not a tensor or an extent cannot be determined.
 
-    passed: values read by other pieces or returned by the module.
+    sources: values with the extents that pieces may mention; passed: values read by other pieces or returned by the module.
     """
     gives = [i for i in part if i in passed]
     body, takes = extract(part, gives, f"{module.name}:{number}")
     if not all(isinstance(i.result, Shape) for i in (*takes, *gives)):
         return None
     wanted = _undefined_symbols(body).difference(*(lone_symbols(p.result) for p in body.parameters.values()))
-    for p in module.parameters.values():
-        if wanted & lone_symbols(p.result):
-            body.add_parameter(str(len(takes)), p.result)
-            takes.append(p)
-            wanted -= lone_symbols(p.result)
+    for source in sources:
+        if wanted & lone_symbols(source.result):
+            body.add_parameter(str(len(takes)), source.result)
+            takes.append(source)
+            wanted -= lone_symbols(source.result)
     return None if wanted else _Extracted(body, takes, gives)
 
 

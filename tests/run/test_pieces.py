@@ -180,3 +180,38 @@ def test_a_program_that_depends_on_its_length_everywhere_stays_whole(layers: int
     for length in range(1, WHOLE + 4):
         program.run({"x": np.ones((length, WIDTH), np.float32)})
         assert not isinstance(runner(program), PiecesRunner)
+
+
+def test_an_extent_that_a_value_decides_splits_a_program(made: list[Any]) -> None:
+    """The piece that reads the value is interpreted; those with its extent are compiled for each, the others once."""
+    program, w = mgx.Program(), np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32) / 2
+    m = program.get_main_module()
+    length = m.add_parameter("length", mgx.Shape("int64", [1]))
+    last = m.add_parameter("last", mgx.Shape("int64", [1]))
+    x = m.add_parameter("x", mgx.Shape("float32", [1, 1, 1, 4]))
+    past = m.add_parameter("past", mgx.Shape("float32", [1, 1, symbol("p"), 4]))
+    weights = m.add_literal(w.reshape(1, 1, 4, 4))
+    n = m.add(mgx.op("broadcast_with_dims"), m.add_literal(np.array(0)), length).shape.dims[0]
+    for _ in range(2):
+        for _ in range(6):
+            x = m.add(mgx.op("dot"), x, weights)
+        cache = m.add(mgx.op("concat_past_present", length=n), x, last, past)
+        x = m.add(mgx.op("reduce_max", axes=(2,)), cache)
+    m.add_return([x])
+    program.compile(mgx.get_target("cpu"))
+    given = np.ones((1, 1, 1, 4), np.float32)
+
+    def run(tokens: int) -> None:
+        rows, wanted = np.random.default_rng(tokens).standard_normal((1, 1, tokens, 4)).astype(np.float32), given
+        for _ in range(2):
+            wanted = np.maximum(wanted @ np.linalg.matrix_power(w, 6), rows.max(2, keepdims=True, initial=-np.inf))
+        feeds = {"length": np.array([tokens + 1]), "last": np.array([tokens]), "x": given, "past": rows}
+        np.testing.assert_allclose(program.run(feeds)[0], wanted, rtol=1e-4, atol=1e-5)
+
+    for tokens in range(1, WHOLE + 2):
+        run(tokens)
+    assert isinstance(runner(program), PiecesRunner)
+    for tokens in (20, 7):
+        before = len(made)
+        run(tokens)
+        assert len(made) == before + 1
