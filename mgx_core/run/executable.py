@@ -94,7 +94,7 @@ class Executable:
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
         self._is_piece = False  # True for a piece of another executable, which is not split again
         self._changing: ChangingExtents | None = None  # created with the first instance of a dynamic program
-        self._pieces_of: tuple[frozenset[str], Pieces | None] | None = None  # for these changing extents
+        self._pieces_of: Recent[tuple[Pieces | None]] | None = None  # by the changing extents; None: not split
         self._instances = Instances(self.parameters, self._may_keep, self._instantiate, self._forget_repeats)
 
     @property
@@ -342,19 +342,23 @@ class Executable:
             return None
         from ..compile.shape_specialization import needs_shapes, selects_modules
         from .device_pieces import DeviceMemory
-        from .pieces import WHOLE, ChangingExtents, Pieces
+        from .pieces import SPLITS, WHOLE, ChangingExtents, Pieces
 
         with self._lock:
             self._changing = self._changing or ChangingExtents()
             changing = self._changing.note([self.parameters[n] for n in given], list(given.values()))
             if self._changing.count <= WHOLE:
                 return None
-            if self._pieces_of is None or self._pieces_of[0] != changing:
+            if self._pieces_of is None:
+                self._pieces_of = Recent(SPLITS)
+            found = self._pieces_of.get(changing)
+            if found is None:
                 waits = any(self.module.derive(w.__name__, w) for w in (selects_modules, needs_shapes))
                 own = self.target.own_memory
                 memory = DeviceMemory(self.context, self.options.offload_copy) if own else None
-                self._pieces_of = changing, None if waits else Pieces.of(self.module, changing, self._piece, memory)
-            return self._pieces_of[1]
+                pieces = None if waits else Pieces.of(self.module, changing, self._piece, memory)
+                found = self._pieces_of.put(changing, (pieces,))
+            return found[0]
 
     def _piece(self, body: Module) -> Part:
         """Compiles a part of the optimized module for values of any shapes."""

@@ -8,6 +8,7 @@ pieces that do not depend on them are compiled once, and equal pieces (the atten
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -39,9 +40,10 @@ from .instance import Instance
 from .partition import in_parts
 from .piece_values import PieceValues
 
-__all__ = ["ChangingExtents", "LoweredPieces", "PieceRunner", "Pieces", "PiecesRunner"]
+__all__ = ["SPLITS", "ChangingExtents", "LoweredPieces", "PieceRunner", "Pieces", "PiecesRunner"]
 
 WHOLE: Final = 3  # instances of the whole program before it is split
+SPLITS: Final = 4  # sets of changing extents for which the pieces of a program are kept
 RUNS: Final = 8  # runs in pieces with equal shapes before the whole program is compiled for them
 LESS: Final = 3  # at most one instruction in this many may be in pieces that are recompiled for new shapes
 
@@ -103,22 +105,24 @@ class _ByDefinition:
 
 
 class ChangingExtents:
-    """Tracks which extents change between sets of shapes; `count` sets were observed."""
+    """Tracks which extents keep changing between sets of shapes; `count` sets were observed.
+
+    Only the latest sets count: the length of a prompt differs from that of the steps after it, which stays the same.
+    """
 
     def __init__(self) -> None:
         self.count = 0
-        self._values: dict[str, set[Dim]] = {}
+        self._latest: deque[dict[str, Dim]] = deque(maxlen=WHOLE + 1)
 
     def note(self, declared: Sequence[AnyShape], given: Sequence[AnyShape]) -> frozenset[str]:
-        """Records a set of shapes; returns the symbols that have had several values."""
+        """Records a set of shapes; returns the symbols that have had several values in the latest sets."""
         known: dict[str, Dim] = {}
         learn_all(declared, given, known)
-        for name, value in known.items():
-            values = self._values.setdefault(name, set())
-            if len(values) < 2:
-                values.add(value)
+        self._latest.append(known)
         self.count += 1
-        return frozenset(name for name, values in self._values.items() if len(values) > 1)
+        return frozenset(
+            name for name, value in known.items() if any(k.get(name, value) != value for k in self._latest)
+        )
 
 
 class _Piece(NamedTuple):

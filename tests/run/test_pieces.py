@@ -215,3 +215,31 @@ def test_an_extent_that_a_value_decides_splits_a_program(made: list[Any]) -> Non
         before = len(made)
         run(tokens)
         assert len(made) == before + 1
+
+
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_the_length_of_a_prompt_does_not_count_as_changing(target: str, made: list[Any]) -> None:
+    """Everything depends on the number of new tokens, which stays the same after a prompt; a second prompt changes nothing."""
+    program, width = mgx.Program(), 4
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("s"), width]))
+    past = m.add_parameter("past", mgx.Shape("float32", [symbol("p"), width]))
+    w = np.eye(width, dtype=np.float32)[::-1].copy()
+    for _ in range(8):
+        x = m.add(mgx.op("relu"), m.add(mgx.op("dot"), x, m.add_literal(w)))
+    m.add_return([m.add(mgx.op("concat", axis=0), past, x)])
+    program.compile(mgx.get_target(target))
+
+    def run(new: int, old: int) -> None:
+        x, past = np.full((new, width), 2, np.float32), np.full((old, width), 3, np.float32)
+        np.testing.assert_array_equal(program.run({"x": x, "past": past})[0], np.concatenate([past, x]))
+
+    for prompt in (5, 6):
+        run(prompt, 0)
+        for old in range(WHOLE + 1):
+            run(1, 10 * prompt + old)
+        run(1, 40 * prompt)
+        assert isinstance(runner(program), PiecesRunner)
+        before = len(made)
+        run(1, 40 * prompt + 1)
+        assert len(made) <= before + 1
