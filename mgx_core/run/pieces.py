@@ -23,9 +23,10 @@ from ..ir.module import Module, within
 from ..ir.ordering import reads
 from ..ir.symbols import introduced, learn_all, lone_symbols, mentioned
 from ..named_tuples import NamedTuple
-from ..ops.control import PointwiseGroup
+from ..ops.control import FusedReduce, PointwiseGroup
 from ..ops.elementwise import Pointwise
 from ..ops.fill import DimensionsOf, DynamicRange
+from ..ops.reduce import Reduce
 from ..targets.lowered import Lowered
 from ..targets.placement import Placement
 from ..targets.runner import Runner, Timing
@@ -265,6 +266,8 @@ def _kind(ins: Instruction, changing: frozenset[str], kinds: Mapping[Instruction
     if not _touches(ins, changing):
         return _Kind.FIXED
     simple = ins.op.exact or isinstance(ins.op, (PointwiseGroup, Pointwise, DynamicRange))
+    if isinstance(ins.op, (FusedReduce, Reduce)):  # sums of masks
+        simple = isinstance(ins.result, Shape) and ins.result.dtype.is_integer
     counted = all(
         i.is_absent
         or kinds.get(i) is _Kind.COUNTED

@@ -217,6 +217,25 @@ def test_an_extent_that_a_value_decides_splits_a_program(made: list[Any]) -> Non
         assert len(made) == before + 1
 
 
+def test_the_tokens_of_a_mask_are_counted_without_compiling(made: list[Any]) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    mask = m.add_parameter("mask", mgx.Shape("int64", [2, symbol("t")]))
+    x = m.add_parameter("x", mgx.Shape("float32", [2, 4]))
+    table = m.add_literal(np.arange(16, dtype=np.float32))
+    tokens = m.add(mgx.op("gather", axis=0), table, m.add(mgx.op("reduce_sum", axes=(1,)), mask))
+    for _ in range(4):
+        x = m.add(mgx.op("relu"), m.add(mgx.op("dot"), x, m.add_literal(np.eye(4, dtype=np.float32)[::-1].copy())))
+    m.add_return([m.add(mgx.op("mul"), x, m.add(mgx.op("multibroadcast", out_lens=(2, 4)), tokens))])
+    program.compile(mgx.get_target("cpu"))
+    for t in range(1, WHOLE + 6):
+        feeds = {"mask": np.tril(np.ones((2, t), np.int64), t - 2), "x": np.ones((2, 4), np.float32)}
+        before = len(made)
+        np.testing.assert_array_equal(program.run(feeds)[0], np.repeat([[t - 1], [t]], 4, 1))
+        if t > WHOLE + 1:
+            assert isinstance(runner(program), PiecesRunner) and len(made) == before
+
+
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 def test_the_length_of_a_prompt_does_not_count_as_changing(target: str, made: list[Any]) -> None:
     """Everything depends on the number of new tokens, which stays the same after a prompt; a second prompt changes nothing."""
