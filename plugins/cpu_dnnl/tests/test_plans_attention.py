@@ -178,3 +178,23 @@ def test_positions_outside_of_caches_are_refused(fails: Callable[..., None], pos
     fails(
         r"positions in a cache of 9: index (-1|9) is out of bounds", op, (x, cache, cache, bad), (x, cache, cache, good)
     )
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("tokens", [[4, 9], [0, 1], [9, -1]])
+@pytest.mark.parametrize("new", [1, 3])
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+def test_rotary_of_the_last_tokens(new: int, tokens: list[int], interleaved: bool, kind: Any) -> None:
+    r = np.random.default_rng(0)
+    x, *tables = (r.standard_normal(dims).astype(np.float32) for dims in ((2, 3, new, 6), (10, 2), (10, 2)))
+    op = mgx.op("gqa_rotary_embedding", interleaved=interleaved)
+    assert steps(op, [x, np.array(tokens, kind), *tables], 1e-6) == ["rotary-loop gqa_rotary_embedding"]
+
+
+@pytest.mark.parametrize("tokens", [10, -2])
+@pytest.mark.parametrize("new", [1, 3])
+def test_rotary_of_tokens_outside_the_table(fails: Any, new: int, tokens: int) -> None:
+    x, table = np.ones((1, 1, new, 4), np.float32), np.ones((10, 2), np.float32)
+    op = mgx.op("gqa_rotary_embedding")
+    given = [[x, np.array([n]), table, table] for n in (tokens, 5)]
+    fails("positions in a cache of 10: index", op, *given)

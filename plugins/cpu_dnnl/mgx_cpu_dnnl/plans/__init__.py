@@ -46,7 +46,7 @@ LAZY: Final = {
     "open_extents": "select:Compress select:Nonzero select:Unique nms:Nonmaxsuppression",
     "ragged": "ragged:ReduceSlices",
     "recurrent": "recurrent:Gru recurrent:Lstm recurrent:Rnn",
-    "rotary": "rotary:RotaryEmbedding",
+    "rotary": "rotary:GqaRotaryEmbedding rotary:RotaryEmbedding",
     "sampling": "columns:Col2im sample:DeformConv sample:GridSample pooling:MaxPoolIndices roi:MaxRoiPool roi:Roialign",
     "selecting": (
         "reduce:Argmax reduce:Argmin reduce:ReduceAll reduce:ReduceAny softmax:Hardmax scan:PrefixScanProd "

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Kernels, Module, No, Shape
+from mgx_core import Instruction, Kernels, Module, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import or_refused
+from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.compare import Less
 from mgx_core.ops.convert import Convert
-from mgx_core.ops.pointwise import Add, Mul, Sub
-from mgx_core.ops.rotary import RotaryEmbedding
+from mgx_core.ops.pointwise import Add, Max, Min, Mul, Sub, Where
+from mgx_core.ops.rotary import GqaRotaryEmbedding, RotaryEmbedding
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 from mgx_core.types.shape import AnyShape
@@ -40,11 +42,16 @@ def floats(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]
 
 @offer(PLANS, RotaryEmbedding, when=floats, name="rotary-loop")
 def emit_rotary(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
-    from ..jit.pointwise import compile_pointwise
-
     given: list[Value | None] = [*args, *[None] * (4 - len(args))]
     x, cos, sin, positions = given
     assert x is not None and cos is not None and sin is not None
+    return _rotated(e, x, cos, sin, positions, op.interleaved)
+
+
+def _rotated(e: CpuEmitter, x: Value, cos: Value, sin: Value, positions: Value | None, interleaved: bool) -> Value:
+    """Rotates pairs of elements of x [b, h, s, d] by angles [b or 1, s, n], or by those of tables [m, n] at positions."""
+    from ..jit.pointwise import compile_pointwise
+
     if positions is not None:
         if len(positions.lens) == 1:
             positions = _consecutive(e, positions, x.lens[2])
@@ -52,7 +59,7 @@ def emit_rotary(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     lens = x.lens
     half = cos.lens[-1]
     out = e.allocate(x.shape.dtype, lens)
-    pairs = [_pair(v, half, op.interleaved) for v in (x, out)]
+    pairs = [_pair(v, half, interleaved) for v in (x, out)]
     dims = [*lens[:3], half]
     angles = [c.view_at(0, Shape(c.shape.dtype, dims, _broadcast_strides(c, lens[0]))) for c in (cos, sin)]
     inputs, outputs = [*pairs[0], *angles], pairs[1]
@@ -66,6 +73,51 @@ def emit_rotary(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
             v.view_at(2 * half * v.strides[3], Shape(v.shape.dtype, [*lens[:3], rest], v.strides)) for v in (x, out)
         )
         e.copy_into(*ends)
+    return out
+
+
+def floats_by_length(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Module]) -> No | None:
+    x, numbers, cos, sin = inputs
+    return floats(op, [x, cos, sin, numbers], modules)
+
+
+@offer(PLANS, GqaRotaryEmbedding, when=floats_by_length, name="rotary-loop")
+def emit_gqa_rotary(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
+    x, numbers, cos, sin = args
+    positions = _last_positions(e, numbers, x.lens[2], cos.lens[0])
+    return _rotated(e, x, cos, sin, positions, op.interleaved)
+
+
+def _last_positions(e: CpuEmitter, numbers: Value, count: int, rows: int) -> Value:
+    """Returns the positions [b, count] of each sample's last tokens, of which there are `numbers` [b] plus one.
+
+    Padding has the last position; too many tokens, or a negative number, have positions outside the table.
+    """
+    from ..jit.pointwise import compile_pointwise
+
+    batch, step = numbers.lens[0], numbers.strides[0]
+    dims = [batch, count]
+    body = Module("positions")
+    last, place = (
+        body.add_parameter(name, Shape(d, dims)) for name, d in (("last", numbers.shape.dtype), ("place", dt.int64))
+    )
+
+    def constant(value: int) -> Instruction:
+        return body.add(Multibroadcast(out_lens=tuple(dims)), body.add_literal(np.array(value)))
+
+    total = body.add(Add(), body.add(Convert(target_type=dt.int64), last), constant(1))
+    at = body.add(Add(), body.add(Max(), body.add(Sub(), total, constant(count)), constant(0)), place)
+    at = body.add(Min(), at, body.add(Sub(), body.add(Max(), total, constant(rows)), constant(1)))
+    body.add_return([body.add(Where(), body.add(Less(), total, constant(0)), constant(rows), at)])
+    places = e.literal(np.arange(count))
+    inputs = [
+        numbers.view_at(0, Shape(numbers.shape.dtype, dims, [step, 0])),
+        places.view_at(0, Shape(dt.int64, dims, [0, 1])),
+    ]
+    out = e.allocate(dt.int64, dims)
+    if out.shape.elements():
+        kernel = or_refused(compile_pointwise(body, [v.shape for v in inputs], [out.shape], e.engine))
+        e.loop(kernel, inputs, [out], "positions")
     return out
 
 
