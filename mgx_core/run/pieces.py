@@ -301,14 +301,14 @@ def _divided(module: Module, changing: frozenset[str]) -> list[tuple[_Key, _Extr
         return found
 
     def needs(ins: Instruction) -> list[Instruction]:
-        return [*reads(ins), *(makers[name] for name in makers if name in ins.op.symbols())]
+        return [*reads(ins), *(makers[name] for name in ins.op.symbols() if name in makers)]
 
     parts = in_parts(module, kind, needs)
     if len(parts) < 2:
         return None
     number = {ins: n for n, part in enumerate(parts) for ins in part}
     passed = {r for ins in computed for r in needs(ins) if number.get(r) != number[ins]} | set(module.outputs)
-    sources = [*module.parameters.values(), *dict.fromkeys(makers.values())]
+    sources = [*module.parameters.values(), *(i for i in dict.fromkeys(makers.values()) if i in passed)]
     cut = [_extracted(module, sources, part, passed, n) for n, part in enumerate(parts)]
     pieces = [piece for piece in cut if piece is not None]
     if len(pieces) < len(parts):

@@ -159,14 +159,7 @@ def emit_tensor_scatter(e: CpuEmitter, op: Any, modules: Sequence[Module], args:
     return out
 
 
-def supported_appending(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
-    numbers = inputs[1]
-    if numbers.dtype not in NUMBERS:
-        return No(f"seqlens_k {numbers} is not supported")
-    return only(NUMBERS)(op, inputs, modules)
-
-
-@offer(PLANS, ConcatPastPresent, when=supported_appending, name="native")
+@offer(PLANS, ConcatPastPresent, when=only(NUMBERS), name="native")
 def emit_concat_past_present(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
     new, numbers, past = args
     numbers = as_indices(e, numbers)
