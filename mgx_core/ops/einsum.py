@@ -12,10 +12,11 @@ from ..errors import ParameterError, ShapeError
 from ..named_tuples import NamedTuple
 from ..types.argument import Array
 from ..types.dim import Dim, broadcast, product
-from ..types.dtype import of
+from ..types.dtype import float32, of
 from ..types.shape import Shape
 from .broadcast import Multibroadcast
 from .builder import Builder, Operand
+from .convert import Convert
 from .declaration import op
 from .linear import Diagonal, Dot
 from .movement import Transpose
@@ -136,19 +137,22 @@ class Einsum(Operation):
         return convert(np.asarray(out), of(xs[0].dtype))
 
     def decompose(self, b: Builder, *xs: Operand) -> Operand:
-        """Decomposes into diagonals, sums, then matrix products from left to right."""
+        """Decomposes into diagonals, sums, then matrix products from left to right; several steps on narrow floats in float32."""
         equation = read(self.equation, [x.shape.rank for x in xs])
         sizes = extents(equation, [x.shape.dims for x in xs])
-        steps = Steps(b, sizes)
+        steps, dtype = Steps(b, sizes), xs[0].shape.dtype
         operands = [steps.simple(x, term) for x, term in zip(xs, equation.terms, strict=True)]
+        wide = dtype.is_float and dtype.bits < 32 and several_steps(operands, equation.output)
+        if wide:  # results between would be rounded, and overflow
+            operands = [(b.add(Convert(target_type=float32), x), labels) for x, labels in operands]
         done = steps.sum_out(operands[0], wanted(operands[1:], equation.output))
         for i, operand in enumerate(operands[1:], 2):
             keep = wanted(operands[i:], equation.output)
             there = set(done[1])
             operand = steps.sum_out(operand, keep | there)
             done = steps.contract(steps.sum_out(done, keep | set(operand[1])), operand, keep)
-        done = steps.sum_out(done, set(equation.output))
-        return steps.arrange(done, equation.output)
+        x, labels = steps.sum_out(done, set(equation.output))
+        return steps.arrange((b.add(Convert(target_type=dtype), x) if wide else x, labels), equation.output)
 
 
 Term: TypeAlias = "tuple[Operand, list[Label]]"
@@ -157,6 +161,14 @@ Term: TypeAlias = "tuple[Operand, list[Label]]"
 def wanted(operands: Sequence[Term], output: Sequence[Label]) -> set[Label]:
     """Returns labels that are still needed: those of the operands left, and of the output."""
     return {label for _, term in operands for label in term} | set(output)
+
+
+def several_steps(operands: Sequence[Term], output: Sequence[Label]) -> bool:
+    """Returns True unless one sum or product, which rounds once, makes the result."""
+    if len(operands) != 2:
+        return len(operands) > 2
+    first, second = (set(term) for _, term in operands)
+    return not first ^ second <= set(output)  # axes of one operand are summed before the product
 
 
 class Steps:

@@ -9,7 +9,6 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..named_tuples import NamedTuple
 from ..ops.broadcast import Multibroadcast
-from ..ops.convert import Convert
 from ..ops.linear import Dot
 from ..ops.movement import Transpose
 from ..ops.pointwise import Mul
@@ -72,13 +71,8 @@ def product_from_broadcast_sum(i: Instruction, b: Builder) -> Instruction | No |
 def products_of_einsum(i: Instruction, b: Builder) -> Instruction | No | None:
     """einsum(x, y) -> dot of transposed x and y, and sums: work around the parts fuses with them."""
     assert i.op.decompose is not None
-    dtype = i.shape.dtype
-    whole = len(i.inputs) > 2 and dtype.is_float and dtype.bits < 32  # the products between are not rounded
-    xs = [b.add(Convert(target_type=float32), x) if whole else x for x in i.inputs]
-    made = i.op.decompose(b, *xs)
-    if not isinstance(made, Instruction):
-        return No("it does not decompose for these operands")
-    return b.add(Convert(target_type=dtype), made) if whole else made
+    made = i.op.decompose(b, *i.inputs)
+    return made if isinstance(made, Instruction) else No("it does not decompose for these operands")
 
 
 def _below(x: Instruction, rank: int) -> tuple[Instruction, list[int]] | None:

@@ -11,6 +11,7 @@ import pytest
 from mgx_core.errors import MgxError
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.module import Module
+from mgx_core.ops.convert import Convert
 from mgx_core.ops.einsum import Einsum
 from mgx_core.ops.linear import Det, Diagonal, Dot, Inverse
 from mgx_core.types.dim import symbol
@@ -106,6 +107,24 @@ def test_einsum_and_its_composition(equation: str, dims: Any) -> None:
     module.add_return([op.decompose(module, *params)])
     assert all(i.op.name != "einsum" for i in module)
     np.testing.assert_allclose(Interpreter().run(module, xs)[0], wanted, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("equation", "dims", "wide"),
+    [
+        ("ij,jk->ik", [(3, 100), (100, 5)], False),
+        ("ij,k->k", [(9, 200), (4,)], True),
+        ("ij,jk->ik", [(1000, 2000), (1, 3)], True),  # one row for all columns
+        ("ij,jk,kl->il", [(3, 1000), (1000, 900), (900, 2)], True),
+    ],
+)
+def test_composition_of_an_einsum_of_narrow_floats_rounds_once(equation: str, dims: Any, wide: bool) -> None:
+    xs = [np.full(d, v, np.float16) for d, v in zip(dims, (100, 0.01, 0.01), strict=False)]
+    module = Module()
+    params = [module.add_parameter(f"x{i}", Shape("half", d)) for i, d in enumerate(dims)]
+    module.add_return([Einsum(equation=equation).decompose(module, *params)])
+    assert any(isinstance(i.op, Convert) for i in module) == wide
+    np.testing.assert_array_equal(Interpreter().run(module, xs)[0], Einsum(equation=equation).evaluate(xs))
 
 
 def test_einsum_of_symbolic_extents() -> None:
