@@ -304,7 +304,13 @@ def test_numbers_may_be_negative(arithmetic: bool) -> None:
         torch.testing.assert_close(compiled(x, s), function(x, s), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("function", [F.leaky_relu, F.elu, F.celu, F.softplus, lambda x, n: F.softplus(x, 1, n)])
+def scaled_elu(x: torch.Tensor, scale: int) -> torch.Tensor:
+    return torch.ops.aten.elu(x, 1, scale, 2)
+
+
+@pytest.mark.parametrize(
+    "function", [F.leaky_relu, F.elu, scaled_elu, F.celu, F.softplus, lambda x, n: F.softplus(x, 1, n)]
+)
 def test_numbers_of_activations_may_change(function: Any) -> None:
     compiled = torch.compile(function, backend="mgx", dynamic=True)
     x = torch.randn(5)

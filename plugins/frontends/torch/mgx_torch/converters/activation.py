@@ -58,9 +58,11 @@ def leaky_relu(n: Node, x: Instruction, slope: Scalar = 0.01) -> Instruction:
 
 
 @converts("elu")
-def elu(n: Node, x: Instruction, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Instruction:
+def elu(n: Node, x: Instruction, alpha: Scalar = 1, scale: Scalar = 1, input_scale: Scalar = 1) -> Instruction:
+    alpha, scale = n.fixed_number(alpha, "alpha"), n.fixed_number(scale, "the scale")
+    input_scale = n.fixed_number(input_scale, "the scale of the input")
     if scale == 1 and input_scale == 1:
-        return n.add("elu", x, alpha=n.fixed_number(alpha, "alpha"))
+        return n.add("elu", x, alpha=alpha)
     inside = n.add("expm1", n.add("mul", x, n.full_like(x, input_scale)))
     negative = n.add("mul", inside, n.full_like(x, alpha * scale))
     return n.add("where", n.add("greater", x, n.full_like(x, 0)), n.add("mul", x, n.full_like(x, scale)), negative)
