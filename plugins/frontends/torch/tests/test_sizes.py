@@ -318,6 +318,16 @@ def test_numbers_of_activations_may_change(function: Any) -> None:
         torch.testing.assert_close(compiled(x, number), function(x, number), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("number", "dynamic"), [(3, False), (2.5, False), (3, True)])
+def test_numbers_among_boundaries(number: float, dynamic: bool) -> None:
+    compiled = torch.compile(torch.bucketize, backend="mgx", dynamic=dynamic, options={"strict": True})
+    boundaries = torch.tensor([1.0, 2.0, 3.0, 4.0])
+    for right in (False, True):
+        assert (
+            compiled(number, boundaries, right=right).item() == torch.bucketize(number, boundaries, right=right).item()
+        )
+
+
 def test_numbers_may_exceed_all_sizes() -> None:
     def function(x: torch.Tensor, time: int) -> tuple[torch.Tensor, int]:
         return x + time % 7 - (5 - time) // 3 * 2, time + 1

@@ -286,11 +286,11 @@ def one_hot(n: Node, x: Instruction, classes: int = -1) -> Instruction:
 
 
 @converts("bucketize.Tensor", "bucketize")
-def bucketize(
-    n: Node, x: Instruction, boundaries: Instruction, out_int32: bool = False, right: bool = False
-) -> Instruction:
+def bucketize(n: Node, x: Scalar, boundaries: Instruction, out_int32: bool = False, right: bool = False) -> Instruction:
     """Returns the number of boundaries before each element; NaN sorts last."""
     kind = n.common_dtype(0, 1)
-    sought, limits = n.broadcast(n.unsqueeze(n.convert(x, kind), [x.shape.rank]), n.convert(boundaries, kind))
+    elements = n.tensor(x, kind)
+    rank = elements.shape.rank
+    sought, limits = n.broadcast(n.unsqueeze(elements, [rank]), n.convert(boundaries, kind))
     before = n.add("not", n.add("greater" if right else "greater_or_equal", limits, sought))
-    return n.convert(n.reduce("reduce_sum", n.convert(before, dt.int64), [x.shape.rank], False), n.dtype)
+    return n.convert(n.reduce("reduce_sum", n.convert(before, dt.int64), [rank], False), n.dtype)
