@@ -7,7 +7,7 @@ from typing import Any, cast
 from mgx_core import Instruction
 from mgx_core import dim as dims_
 from mgx_core import op as make_op
-from mgx_core.types.dtype import float32, float64
+from mgx_core.types.dtype import float64
 
 from ..converter import converts
 from ..node import Node
@@ -103,11 +103,7 @@ def einsum(n: Node, *xs: Instruction) -> Instruction:
     # by name: the op's module is imported only for models that need it
     op: Any = make_op("einsum", equation=n.attr("equation"))
     op.result([x.shape for x in xs])
-    narrow = xs[0].shape.dtype
     builder: Any = n  # Node is an InstructionBuilder
-    if narrow.is_float and narrow.bits < 32:
-        made = cast(Instruction, op.decompose(builder, *(n.convert(x, float32) for x in xs)))
-        return n.convert(made, narrow)
     return cast(Instruction, op.decompose(builder, *xs))
 
 
