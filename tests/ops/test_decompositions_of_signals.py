@@ -19,7 +19,7 @@ from mgx_core.types.dim import fresh
 PRECISE = {"float64": 1e-13, "float32": 3e-6, "float16": 3e-3}
 
 
-def spelt_out(op: Any, *given: Any) -> Any:
+def spelled_out(op: Any, *given: Any) -> Any:
     """Returns the decomposition of an op applied to operands, some of which may be absent; None if it has none."""
     made = decomposed(op, [None if x is None else mgx.Shape(x.dtype, x.shape) for x in given])
     if not isinstance(made, mgx.Module):
@@ -29,7 +29,7 @@ def spelt_out(op: Any, *given: Any) -> Any:
 
 def check(op: Any, *given: Any, tolerance: float) -> None:
     wanted = op.compute(*given)
-    found = spelt_out(op, *given)
+    found = spelled_out(op, *given)
     assert found is not None
     assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
     difference = np.abs(found.astype(np.float64) - wanted.astype(np.float64)).max()
@@ -116,7 +116,7 @@ def test_transforms_of_no_elements(
     for kind, inverse in itertools.product((1, 2), (False, True)):
         x = np.zeros((*dims, kind), np.float32)
         op = Dft(axis=axis, inverse=inverse)
-        found = spelt_out(op, x)
+        found = spelled_out(op, x)
         assert found is not None
         assert (found.shape, found.dtype) == (op.compute(x).shape, x.dtype)
 
@@ -146,9 +146,9 @@ def test_cropped_elements_do_not_matter() -> None:
 def test_long_and_short_transforms_stay() -> None:
     for length in (1031, 2 * 1031, 1 << 16):  # a prime number, twice a prime, and 256 * 256
         assert length > LONGEST
-        assert spelt_out(Dft(axis=1), np.zeros((1, length, 1), np.float32)) is None
-        assert spelt_out(Stft(frame_step=1, frame_length=length), np.zeros((1, length, 1), np.float32)) is None
-    assert spelt_out(Dft(axis=1), np.zeros((1, SHORTEST - 1, 1), np.float32)) is None
+        assert spelled_out(Dft(axis=1), np.zeros((1, length, 1), np.float32)) is None
+        assert spelled_out(Stft(frame_step=1, frame_length=length), np.zeros((1, length, 1), np.float32)) is None
+    assert spelled_out(Dft(axis=1), np.zeros((1, SHORTEST - 1, 1), np.float32)) is None
 
 
 @pytest.mark.parametrize("dtype", PRECISE)
@@ -182,5 +182,5 @@ def test_windows_as_convolutions(dims: Any, given: Any, mode: tuple[str, int], c
     op = mgx.op("pooling", mode=mode[0], lp_order=mode[1], count_include_pad=counted, **given)
     x = np.random.default_rng(3).standard_normal(dims).astype(np.float32)
     check(op, x, tolerance=1e-6)
-    assert spelt_out(op, x.astype(np.float16)) is None
-    assert spelt_out(op.replace(mode="max"), x) is None
+    assert spelled_out(op, x.astype(np.float16)) is None
+    assert spelled_out(op.replace(mode="max"), x) is None

@@ -36,7 +36,7 @@ def test_is_switched_off_as_the_rules_of_mgx_are(switch):
     assert "sqrt" in names(mgx.optimize(program("abs"), switch))
 
 
-def test_a_misspelt_name_is_refused():
+def test_a_misspelled_name_is_refused():
     with pytest.raises(mgx.ParameterError, match="did you mean 'square-of-root'"):
         mgx.optimize(program("abs"), fusion_rules={"squares-of-root": False})
 

@@ -96,12 +96,12 @@ def test_program_files_carry_the_choices(folder: Path, tmp_path: Path, monkeypat
     program.save(tmp_path / "tuned.mxr")
     for file in folder.iterdir():
         file.unlink()
-    learnt: list[Any] = []
-    monkeypatch.setattr(kernel_tuning.GpuTuning, "learn", lambda self, choices: learnt.append(choices))
+    learned: list[Any] = []
+    monkeypatch.setattr(kernel_tuning.GpuTuning, "learn", lambda self, choices: learned.append(choices))
     monkeypatch.setenv("MGX_GPU_DEVICE", "host:1")
     loaded = mgx.load(tmp_path / "tuned.mxr")
     np.testing.assert_allclose(loaded.run({"x": GIVEN})[0].to_numpy(), np.tanh(GIVEN), rtol=1e-5, atol=1e-6)
-    assert learnt == [schedule.choices]
+    assert learned == [schedule.choices]
 
 
 def test_kernels_that_cannot_run_are_not_chosen(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -80,7 +80,7 @@ def test_unknown_operators():
     assert [i.name for i in kept.get_main_module()] == ["@param", "unknown", "@return"]
 
 
-def test_misspelt_operators():
+def test_misspelled_operators():
     data = model(2, nodes=[helper.make_node("Sofmax", ["x"], ["y"], name="odd")])
     with pytest.raises(mgx.UnsupportedError, match=r"operator ai.onnx::Sofmax .*; did you mean 'Softmax'\?$"):
         mgx.parse_onnx_buffer(data)
