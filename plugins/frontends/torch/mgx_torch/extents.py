@@ -150,6 +150,8 @@ class Extents:
 
     def _translated(self, expr: Any) -> Any:
         if isinstance(expr, sympy.Symbol):
+            if not expr.is_integer:
+                raise UnsupportedError(f"the floating-point number {self.text(expr)} determines a size")
             return self._symbol(expr.name)
         if expr.is_Integer:
             return int(expr)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import mgx_core
 from mgx_core.converting.converters import Converters
-from mgx_torch import from_exported, lower_to_mgx
+from mgx_torch import explain, from_exported, lower_to_mgx
 from mgx_torch.backend import Part, compile_graph
 from mgx_torch.decompositions import all_converters, converts, traced_table
 from mgx_torch.extents import DECIDED
@@ -336,6 +336,18 @@ def test_numbers_may_exceed_all_sizes() -> None:
     x = torch.tensor([1, 2])
     for time in (5, 1 << 40, 1732950000000012345, -1732950000000012345):  # nanoseconds of a clock
         torch.testing.assert_close(compiled(x, time), function(x, time), rtol=0, atol=0)
+
+
+@torch._dynamo.config.patch(capture_scalar_outputs=True)
+def test_sizes_from_floating_point_numbers_are_left_to_torch() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.zeros(int(x.sum().item())) + x[0]
+
+    compiled = torch.compile(function, backend="mgx")
+    for x in (torch.tensor([1.0, 2.5]), torch.tensor([2.0, 0.5, 4.0])):
+        torch.testing.assert_close(compiled(x), function(x), rtol=0, atol=0)
+    found = explain(function, torch.tensor([1.0, 2.5]))
+    assert "floating-point number" in str(found)
 
 
 @pytest.mark.parametrize("function", [torch.tril, torch.triu])
