@@ -126,3 +126,14 @@ def test_flex_attention_by_functions_that_read_sizes() -> None:
         for rows, kept in ((12, 5), (9, 7)):
             x = torch.randn(1, 2, rows, 8)
             torch.testing.assert_close(compiled(x, kept), attend(x, kept), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_that_cannot_be_vectorized_is_left_to_torch() -> None:
+    x = torch.randn(1, 2, 12, 8)
+
+    def attend(x: torch.Tensor) -> torch.Tensor:
+        return flex_attention(x, x, x, lambda score, b, h, i, j: score + x[b, h, i, 0])
+
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(attend, backend="mgx")(x), attend(x), rtol=1e-5, atol=1e-5)

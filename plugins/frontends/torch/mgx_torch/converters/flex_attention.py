@@ -13,6 +13,7 @@ from mgx_core import Instruction
 
 from ..calls import flat
 from ..converter import converts
+from ..extents import DECIDED
 from ..node import Node, described
 from .attention import attended
 
@@ -111,7 +112,12 @@ def _traced(n: Node, function: Callable[..., Any], given: Sequence[Any], values:
     """Traces a function of tensors, of which `given` is torch's metadata, and converts the graph for their values."""
     if not all(isinstance(g, (torch.Tensor, torch.SymInt)) for g in given):
         n.unsupported("its functions read numbers that torch computes; pass them as tensors")
-    with n.given(0).fake_mode:
-        traced = make_fx(function)(*given)
+    try:
+        with n.given(0).fake_mode:
+            traced = make_fx(function)(*given)
+    except DECIDED:
+        raise
+    except RuntimeError as error:  # of vmap, e.g. for an index that is constant beside one that is not
+        n.unsupported(f"torch cannot vectorize its functions: {str(error).splitlines()[0]}")
     found = n.graph.convert(traced.graph, values)
     return flat(found)
