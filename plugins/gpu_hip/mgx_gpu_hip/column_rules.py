@@ -40,7 +40,7 @@ def product_with_column(i: Instruction, b: Builder) -> Instruction | No | None:
     if is_constant(through_views(y)):
         return No("the columns are constant")
     if sizes[-2] < FEWEST <= sizes[-1] or sizes[-1] > MOST:
-        return No(f"fewer than {FEWEST} rows of as many terms, or sums of more than {MOST} terms")
+        return No(f"fewer than {FEWEST} rows of {FEWEST} or more terms, or sums of more than {MOST} terms")
     row = b.add(Reshape(dims=(*y.shape.dims[:-2], 1, sizes[-1])), y)
     wide = [v if v.shape.dtype is dt.float32 else b.add(Convert(target_type=dt.float32), v) for v in (x, row)]
     products = b.add(Mul(), wide[0], b.add(Multibroadcast(out_lens=dims), wide[1]))

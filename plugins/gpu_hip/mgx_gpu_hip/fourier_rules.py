@@ -27,4 +27,6 @@ def transform_as_product(i: Instruction, b: Builder) -> Instruction | No | None:
     if len(i.inputs) > 1 or x.shape.dtype.size != 2:
         return None
     made = products(b, op_as(i, Dft), x, LONGEST, LARGEST)
-    return made if isinstance(made, Instruction) else No("unknown extents, or a length without small factors")
+    if isinstance(made, Instruction):
+        return made
+    return No("unknown extents, a short transform, or a length without small factors")
