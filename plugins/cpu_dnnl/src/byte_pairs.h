@@ -37,9 +37,9 @@ using PairWindows = void (*)(const uint8_t *x, const Windows *windows, int64_t f
 // p: results [first, first + count); c: `channels` channels starting at x.  Inputs are interleaved to pairs: of two lines of the
 // window in one column or, for a window of one line, of two columns; those of `tile` results of a line at once.  weights: [2, pairs
 // of lines, pairs in a line, all channels, 2], starting at the same channel, zero-padded, for windows that begin with a pair, and
-// for those that begin with the second line of one.  totals: the sum of each channel's weights.  weights and totals have at least 8
-// channels.  sums: rows of `channels`, and 8 more elements.  space: scratch memory for the pairs: [channels / 8, pairs of the lines
-// of `count` results, columns, 8, 2].
+// for those that begin with the second line of one.  totals: the sum of each channel's weights.  The channels of weights and totals
+// are padded to a multiple of 8, and the first channel is a multiple of 8.  sums: rows of `channels`, and 8 more elements.  space:
+// scratch memory for the pairs: [channels / 8, pairs of the lines of `count` results, columns, 8, 2].
 using PairChannels = void (*)(const uint8_t *x, const Windows *windows, int64_t first, int64_t count, int64_t channels, int64_t tile,
         const int16_t *weights, const int32_t *totals, int32_t *sums, int16_t *space, const uint8_t *zero);
 

@@ -480,7 +480,8 @@ const PairSums &sums_of(int64_t taps, int64_t apart, int64_t stride) {
 void sum_lines(const Windows &w, const Pairing &pairing, int64_t lines, int64_t results, int64_t wide, int64_t groups, int64_t channels,
         const int16_t *pairs, const int16_t *weights, const int32_t *totals, __m256i point, int32_t *sums) {
     const PairSums &functions = sums_of(pairing.taps, pairing.apart, w.stride[2]);
-    const int64_t all = std::max(w.channels, lanes), columns = pairing.columns(w, wide); // all: channels of the weights
+    const int64_t all = (w.channels + lanes - 1) / lanes * lanes; // channels of the weights
+    const int64_t columns = pairing.columns(w, wide);
     const int16_t *const odd = weights + 2 * pairing.groups * pairing.taps * all; // of windows that begin with the second line of a pair
     const int64_t parts = (wide + max_results - 1) / max_results, low = wide / parts, over = wide % parts;
     PairLine line {0, pairing.taps, 32 * pairing.apart, 32 * columns, 32 * w.stride[2], 2 * all};

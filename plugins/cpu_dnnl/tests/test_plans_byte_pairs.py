@@ -150,6 +150,22 @@ def test_nothing_is_read_past_an_image(both: Any, drawn: Any, at_the_end_of_a_pa
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.parametrize("window", [(3, 3), (1, 5)])
+@pytest.mark.parametrize("channels", [3, 16, 36])
+def test_weights_of_single_channels_end_with_whole_vectors(channels: int, window: tuple[int, int]) -> None:
+    """Of 36 channels in blocks of 32, the last four are read as a vector of eight."""
+
+    class Packs:
+        def derived_literals(self, arrays: Any, how: Any, pack: Any) -> Any:
+            return pack()
+
+    w = np.ones((channels, 1, *window), np.int8)
+    packed, totals = byte_pairs.pack_depthwise(Packs(), w, None)  # type: ignore[arg-type]
+    whole = -(-channels // 8) * 8
+    assert packed.shape[3] == whole
+    assert totals.tolist() == [window[0] * window[1]] * channels + [0] * (whole - channels)
+
+
 @pytest.mark.parametrize("channels", [6, 16, 40])
 @pytest.mark.parametrize("parts", [2, 3])
 def test_single_channels_of_a_part_of_an_image(both: Any, drawn: Any, channels: int, parts: int) -> None:

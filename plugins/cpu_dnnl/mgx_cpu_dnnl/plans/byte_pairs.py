@@ -280,11 +280,12 @@ def pack_depthwise(e: CpuEmitter, array: Array, points: Array | None) -> tuple[V
             wide = wide.swapaxes(1, 2)
         lines, columns = wide.shape[1:]
         starts, pairs = (2, lines // 2 + 1) if upright else (1, -(-lines // 2))
-        whole = np.zeros((starts, max(channels, LANES), 2 * pairs, columns), np.int16)
+        padding = -channels % LANES  # the last block of channels is read in whole vectors
+        whole = np.zeros((starts, channels + padding, 2 * pairs, columns), np.int16)
         for start in range(starts):
             whole[start, :channels, start : start + lines] = wide
         apart = whole.reshape(starts, -1, pairs, 2, columns).transpose(0, 2, 4, 1, 3)
-        return [np.ascontiguousarray(apart), np.pad(totals, (0, max(0, LANES - channels)))]
+        return [np.ascontiguousarray(apart), np.pad(totals, (0, padding))]
 
     packed, totals = e.derived_literals([array, points], "pairs of channels", pack)
     return packed, totals
