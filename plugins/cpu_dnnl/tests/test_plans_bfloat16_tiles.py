@@ -11,13 +11,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from run_loops import new_engine
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_cpu_dnnl.jit import byte_gemm_loops
+from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.native_library import native
 from mgx_cpu_dnnl.plans import packed_products
-from mgx_cpu_dnnl.shared import shared
+from mgx_cpu_dnnl.shared import KernelCache, shared
 from mgx_cpu_dnnl.tile_panels import pack_panels
 
 BF16 = dt.bfloat16.numpy
@@ -50,6 +52,12 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return ctypes.CDLL(str(library), mode=ctypes.RTLD_GLOBAL)
 
 
+@pytest.fixture(scope="module")
+def compiling() -> Engine:
+    """An engine that compiles all loops: prebuilt ones use tile registers, and cached ones may have other sources."""
+    return new_engine("host")
+
+
 @pytest.fixture(autouse=True)
 def tile_registers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Makes plans take AMX for granted."""
@@ -60,7 +68,8 @@ def tile_registers(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
     packed_products._extents.cache_clear()
     monkeypatch.setattr(byte_gemm_loops, "PREFIX", "emulated_byte")
     monkeypatch.setattr(native(), "cpu_features", lambda: [*FEATURES, "amx_bf16"])
-    monkeypatch.setattr(shared().engine, "stamp", "emulated")  # of the keys of compiled loops
+    monkeypatch.setitem(vars(shared()), "engine", request.getfixturevalue("compiling"))
+    monkeypatch.setattr(shared(), "kernels", KernelCache())
     yield
     packed_products._extents.cache_clear()
 
