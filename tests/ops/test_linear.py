@@ -138,6 +138,22 @@ def test_einsum_of_symbolic_extents() -> None:
     assert [i.op.name for i in module if not i.is_param] == ["transpose", "dot"]
 
 
+@pytest.mark.parametrize("equation", ["ij,jk->k", "ji,kj->k", "ij,jk,k->k"])
+def test_composition_of_einsum_does_not_round_parts(equation: str) -> None:
+    """Sums of one operand exceed the range of float16; those of products do not."""
+    left, *rest = equation.partition("->")[0].split(",")
+    extent = {"i": 1024, "j": 4, "k": 3}
+    xs = [np.full([extent[c] for c in left], 100, np.float16)]
+    xs += [np.full([extent[c] for c in term], 0.015625, np.float16) for term in rest]
+    module = Module()
+    params = [module.add_parameter(f"x{i}", Shape("half", x.shape)) for i, x in enumerate(xs)]
+    op = Einsum(equation=equation)
+    module.add_return([op.decompose(module, *params)])
+    (found,) = Interpreter().run(module, xs)
+    assert found.dtype == np.float16
+    assert found.tolist() == op.evaluate(xs).tolist() == [409_600 * 0.015625 ** len(rest)] * 3
+
+
 def test_einsum_keeps_integers_exact() -> None:
     x = np.array([[2**62, 1], [3, 4]])
     assert Einsum(equation="ij->i").evaluate([x]).tolist() == [2**62 + 1, 7]

@@ -65,6 +65,26 @@ TURNS = [
   %6 = convert[target_type=float16, saturate=true, round_mode="up"](%5) -> float16[3, 6]
   @return(%6)""",
     ),
+    (
+        "products-of-einsum",
+        """\
+  %x = @param["x"] -> float16[3, 4]
+  %y = @param["y"] -> float16[4, 5]
+  %1 = einsum[equation="ij,jk->k"](%x, %y)
+  @return(%1)""",
+        """\
+  %x = @param["x"] -> float16[3, 4]
+  %y = @param["y"] -> float16[4, 5]
+  %1 = convert[target_type=float32, saturate=true, round_mode="up"](%x) -> float32[3, 4]
+  %2 = convert[target_type=float32, saturate=true, round_mode="up"](%y) -> float32[4, 5]
+  %3 = reduce_sum[axes=[0], noop_with_empty_axes=false](%1) -> float32[1, 4]
+  %4 = squeeze[axes=[0]](%3) -> float32[4]
+  %5 = reshape[dims=[1, 4], allowzero=false](%4) -> float32[1, 4]
+  %6 = dot(%5, %2) -> float32[1, 5]
+  %7 = reshape[dims=[5], allowzero=false](%6) -> float32[5]
+  %8 = convert[target_type=float16, saturate=true, round_mode="up"](%7) -> float16[5]
+  @return(%8)""",
+    ),
 ]
 
 
