@@ -57,7 +57,7 @@ class Windows:
 
 
 class Pairing(NamedTuple):
-    """How a depthwise convolution pairs the taps of its windows, as in `byte_pairs.h`.
+    """The pairs of taps of a depthwise convolution's windows, as in `byte_pairs_avx2.cpp`.
 
     lines: lines of a window, 0 if it has a single one, whose columns are paired; taps: pairs in a line; apart: columns from one
     pair to the next; width: results of a line; step, down: strides between results in columns and lines, `down` 0 if lines of

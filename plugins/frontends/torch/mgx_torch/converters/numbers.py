@@ -1,4 +1,4 @@
-"""Arithmetic on numbers that are no sizes, as float64 or int64 scalars, and comparisons, which assertions read."""
+"""Arithmetic on numbers other than sizes, as float64 or int64 scalars, and comparisons, which assertions read."""
 
 from __future__ import annotations
 
