@@ -301,7 +301,8 @@ def _divided(module: Module, changing: frozenset[str]) -> list[tuple[_Key, _Extr
         return found
 
     def needs(ins: Instruction) -> list[Instruction]:
-        return [*reads(ins), *(makers[name] for name in ins.op.symbols() if name in makers)]
+        extents = ins.op.symbols() | mentioned(within(ins))
+        return [*reads(ins), *(makers[name] for name in extents if name in makers)]
 
     parts = in_parts(module, kind, needs)
     if len(parts) < 2:

@@ -217,6 +217,37 @@ def test_an_extent_that_a_value_decides_splits_a_program(made: list[Any]) -> Non
         assert len(made) == before + 1
 
 
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_a_branch_runs_after_the_value_that_decides_its_extents(target: str) -> None:
+    """It reads no other value with that extent, and a piece of its kind could start before the extent is known."""
+    program, w = mgx.Program(), np.eye(4, dtype=np.float32)[::-1].copy()
+    m = program.get_main_module()
+    chosen = m.add_parameter("chosen", mgx.Shape("bool", [1]))
+    length = m.add_parameter("length", mgx.Shape("int64", [1]))
+    x = m.add_parameter("x", mgx.Shape("float32", [1, 4]))
+    most = m.add(mgx.op("reduce_max", axes=(0,)), m.add_parameter("past", mgx.Shape("float32", [symbol("p"), 4])))
+    y = x
+    for _ in range(12):
+        y = m.add(mgx.op("relu"), m.add(mgx.op("dot"), y, m.add_literal(w)))
+    n = m.add(mgx.op("broadcast_with_dims"), m.add_literal(np.array(0)), length).shape.dims[0]
+    then, other = program.create_module("then"), program.create_module("other")
+    rows = then.add(mgx.op("multibroadcast", out_lens=(n, 4)), x)
+    then.add_return([then.add(mgx.op("reduce_sum", axes=(0,)), rows)])
+    other.add_return([other.add(mgx.op("mul"), x, x)])
+    total = m.add(mgx.op("get_tuple_elem", index=0), m.add(mgx.op("if"), chosen, modules=[then, other]))
+    m.add_return([total, most, m.add(mgx.op("multibroadcast", out_lens=(n, 4)), y)])
+    program.compile(mgx.get_target(target))
+    given = np.full((1, 4), 3, np.float32)
+    for tokens in range(1, WHOLE + 5):
+        past = np.full((tokens, 4), tokens, np.float32)
+        feeds = {"chosen": np.array([tokens % 2 == 0]), "length": np.array([tokens + 1]), "x": given, "past": past}
+        total, most, rows = map(np.asarray, program.run(feeds))
+        np.testing.assert_array_equal(total, given * (3 if tokens % 2 else tokens + 1))
+        np.testing.assert_array_equal(most, past[:1])
+        np.testing.assert_array_equal(rows, np.full((tokens + 1, 4), 3))
+    assert isinstance(runner(program), PiecesRunner)
+
+
 def test_the_tokens_of_a_mask_are_counted_without_compiling(made: list[Any]) -> None:
     program = mgx.Program()
     m = program.get_main_module()
