@@ -95,6 +95,13 @@ def test_a_cache_without_room(fails: Check) -> None:
     fails("concat_past_present: index 4 is out of bounds", op, [new, np.array([4]), past], [new, np.array([3]), past])
 
 
+@pytest.mark.parametrize("length", [0, None])
+def test_an_empty_cache_holds_no_token(fails: Check, length: int | None) -> None:
+    new, past = numbers("float32", 1, 2, 1, 6), numbers("float32", 1, 2, 0, 6)
+    op = mgx.op("concat_past_present", length=length)
+    fails("a sample has 1 tokens, the cache holds 0", op, [new, np.array([0]), past], [new, np.array([-1]), past])
+
+
 def test_more_caches_than_one(agrees: Check) -> None:
     agrees(
         mgx.op("tensor_scatter"),
