@@ -59,14 +59,14 @@ class ConcatPastPresent(Operation):
 
     def compute(self, present: Array, seqlens_k: Array, past: Array) -> Array:
         s, c = present.shape[2], past.shape[2]
-        total = seqlens_k.astype(np.int64) + 1
-        most = int(total.max()) if total.size else 0
+        totals = [max(last, -1) + 1 for last in seqlens_k.tolist()]
+        most = max(totals, default=0)
         length = c if self.length is None else int(self.length)
         if most > length:
             raise ShapeError(f"a sample has {most} tokens, the cache holds {length}")
         out = np.zeros((*present.shape[:2], length, present.shape[3]), present.dtype)
         out[:, :, : min(c, length)] = past[:, :, :length]
-        for b, tokens in enumerate(total.tolist()):
+        for b, tokens in enumerate(totals):
             start = max(tokens - s, 0)
             rows = min(s, length - start)
             out[b, :, start : start + rows] = present[b, :, :rows]

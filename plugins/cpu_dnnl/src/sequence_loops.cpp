@@ -94,7 +94,7 @@ void append_rows(void *const *buffers, const int64_t *args, int64_t begin, int64
     const Box<4> caches(reader);
     const Box<2> added(reader), kept(reader);
     caches.points(begin, end, [&](const int64_t *offset) {
-        const int64_t last = number_at(buffers[1], offset[1], wide);
+        const int64_t last = std::max<int64_t>(number_at(buffers[1], offset[1], wide), -1); // the difference below cannot overflow
         if (last >= room) return mgx_loop_failed(1, last);
         const int64_t start = std::max<int64_t>(last + 1 - fresh, 0), stop = std::min(start + fresh, room);
         const T *old = past + offset[2];

@@ -95,6 +95,14 @@ def test_a_cache_without_room(fails: Check) -> None:
     fails("concat_past_present: index 4 is out of bounds", op, [new, np.array([4]), past], [new, np.array([3]), past])
 
 
+def test_numbers_of_tokens_do_not_overflow(agrees: Check, fails: Check) -> None:
+    op, least, most = mgx.op("concat_past_present"), *(np.array([n]) for n in (-(2**63), 2**63 - 1))
+    new, past = numbers("float32", 1, 2, 3, 6), numbers("float32", 1, 2, 5, 6)
+    agrees(op, new, least, past)
+    np.testing.assert_array_equal(op.evaluate([new, least, past]), op.evaluate([new, np.array([-1]), past]))
+    fails("is out of bounds", op, [new, most, past], [new, least, past])
+
+
 @pytest.mark.parametrize("length", [0, None])
 def test_an_empty_cache_holds_no_token(fails: Check, length: int | None) -> None:
     new, past = numbers("float32", 1, 2, 1, 6), numbers("float32", 1, 2, 0, 6)
