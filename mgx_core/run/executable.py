@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from ..targets.lowered import Lowered
     from ..targets.reuse import Reuse
     from ..targets.runner import Timing
-    from .pieces import ChangingExtents, Part, PieceRunner, Pieces
+    from .changing_extents import ChangingExtents
+    from .pieces import Part, PieceRunner, Pieces
     from .tracing import Traced, Tracer
 
 NOTHING: Final[Mapping[str, Argument]] = {}
@@ -340,15 +341,17 @@ class Executable:
         whole = self.target.own_memory and not self.target.runs_pieces
         if self._is_piece or whole or self.overwritten or self.watches or self.options.validate:
             return None
-        from ..compile.shape_specialization import needs_shapes, selects_modules
-        from .device_pieces import DeviceMemory
-        from .pieces import SPLITS, WHOLE, ChangingExtents, Pieces
+        from .changing_extents import SPLITS, WHOLE, ChangingExtents
 
         with self._lock:
             self._changing = self._changing or ChangingExtents()
             changing = self._changing.note([self.parameters[n] for n in given], list(given.values()))
             if self._changing.count <= WHOLE:
-                return None
+                return None  # without loading what splits programs, which most never need
+            from ..compile.shape_specialization import needs_shapes, selects_modules
+            from .device_pieces import DeviceMemory
+            from .pieces import Pieces
+
             if self._pieces_of is None:
                 self._pieces_of = Recent(SPLITS)
             found = self._pieces_of.get(changing)

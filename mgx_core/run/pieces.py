@@ -8,7 +8,6 @@ pieces that do not depend on them are compiled once, and equal pieces (the atten
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -21,7 +20,7 @@ from ..ir.instruction import Instruction
 from ..ir.interpreter import Interpreter
 from ..ir.module import Module, within
 from ..ir.ordering import reads
-from ..ir.symbols import introduced, learn_all, lone_symbols, mentioned
+from ..ir.symbols import introduced, lone_symbols, mentioned
 from ..named_tuples import NamedTuple
 from ..ops.control import FusedReduce, PointwiseGroup
 from ..ops.elementwise import Pointwise
@@ -32,7 +31,6 @@ from ..targets.placement import Placement
 from ..targets.runner import Runner, Timing
 from ..targets.static_part import given
 from ..types.argument import Argument, Value
-from ..types.dim import Dim
 from ..types.shape import AnyShape, Shape, symbols_in
 from ..types.symbol_binding import bind_all
 from .binding import owned
@@ -41,10 +39,8 @@ from .instance import Instance
 from .partition import in_parts
 from .piece_values import PieceValues
 
-__all__ = ["SPLITS", "ChangingExtents", "LoweredPieces", "PieceRunner", "Pieces", "PiecesRunner"]
+__all__ = ["LoweredPieces", "PieceRunner", "Pieces", "PiecesRunner"]
 
-WHOLE: Final = 3  # instances of the whole program before it is split
-SPLITS: Final = 4  # sets of changing extents for which the pieces of a program are kept
 RUNS: Final = 8  # runs in pieces with equal shapes before the whole program is compiled for them
 LESS: Final = 3  # at most one instruction in this many may be in pieces that are recompiled for new shapes
 
@@ -103,27 +99,6 @@ class _ByDefinition:
     def placements(self) -> list[Placement]:
         why = ("few elements, with extents that change",)
         return [Placement(repr(i.op), i.sources, "host", f"reference {i.op.name}", why) for i in self._computed]
-
-
-class ChangingExtents:
-    """Tracks which extents keep changing between sets of shapes; `count` sets were observed.
-
-    Only the latest sets count: the length of a prompt differs from that of the steps after it, which stays the same.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self._latest: deque[dict[str, Dim]] = deque(maxlen=WHOLE + 1)
-
-    def note(self, declared: Sequence[AnyShape], given: Sequence[AnyShape]) -> frozenset[str]:
-        """Records a set of shapes; returns the symbols that have had several values in the latest sets."""
-        known: dict[str, Dim] = {}
-        learn_all(declared, given, known)
-        self._latest.append(known)
-        self.count += 1
-        return frozenset(
-            name for name, value in known.items() if any(k.get(name, value) != value for k in self._latest)
-        )
 
 
 class _Piece(NamedTuple):

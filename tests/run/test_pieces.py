@@ -11,7 +11,8 @@ from growing_decoder import WIDTH, close, decoder, fed, weights
 
 import mgx_core as mgx
 from mgx_core.run import executable
-from mgx_core.run.pieces import RUNS, WHOLE, PiecesRunner
+from mgx_core.run.changing_extents import WHOLE
+from mgx_core.run.pieces import RUNS, PiecesRunner
 from mgx_core.types.dim import symbol
 
 

@@ -48,7 +48,7 @@ FAMILIES = {
 WRITERS = {f"mgx_cpu_dnnl.{name}" for name in ("jit.math", "jit.primitive", "jit.scope", *(f"plans.{m}" for m in LAZY))}
 # the most modules of our packages in a process that compiles the network and runs it, and in one that runs its program file, a few
 # more than there are: each takes 0.1 to 0.3 ms.  Raise them only for what such processes need.
-MOST_TO_COMPILE = 358
+MOST_TO_COMPILE = 355
 MOST_TO_RUN_A_FILE = 90
 SOURCE = """
 import sys

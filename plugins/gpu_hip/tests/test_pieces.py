@@ -10,7 +10,8 @@ import pytest
 from growing_decoder import WIDTH, close, decoder, fed
 
 import mgx_core as mgx
-from mgx_core.run.pieces import RUNS, WHOLE, PiecesRunner
+from mgx_core.run.changing_extents import WHOLE
+from mgx_core.run.pieces import RUNS, PiecesRunner
 from mgx_core.types.dim import symbol
 from mgx_gpu_hip import graph_cache
 from mgx_gpu_hip.guarded import GuardedTarget
