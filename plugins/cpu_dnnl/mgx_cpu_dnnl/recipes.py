@@ -12,7 +12,7 @@ from mgx_core.types.argument import Array
 
 from .native_library import native
 
-__all__ = ["Recipe", "address_of", "aligned", "apply_recipe"]
+__all__ = ["Recipe", "address_of", "aligned", "aligned_bytes", "apply_recipe"]
 
 
 class Recipe(NamedTuple):
@@ -52,8 +52,13 @@ def address_of(array: Array) -> int:
 
 def aligned(given: Array) -> Array:
     """Returns a row-major, cache-line-aligned copy, so that no vector crosses a line."""
-    room = np.empty(given.nbytes + 64, np.uint8)
-    skipped = -address_of(room) % 64
-    made = room[skipped : skipped + given.nbytes].view(given.dtype).reshape(given.shape)
+    made: Array = aligned_bytes(given.nbytes).view(given.dtype).reshape(given.shape)
     made[...] = given
     return made
+
+
+def aligned_bytes(count: int) -> Array:
+    """Allocates cache-line-aligned bytes."""
+    room = np.empty(count + 64, np.uint8)
+    skipped = -address_of(room) % 64
+    return room[skipped : skipped + count]

@@ -8,6 +8,8 @@ import numpy as np
 
 from mgx_core.types.argument import Array
 
+from .recipes import aligned_bytes
+
 __all__ = ["pack_panels"]
 
 FOUR: Final = 4  # adjacent bytes along the depth
@@ -28,13 +30,6 @@ def pack_panels(matrix: Array, step: int) -> Array:
     full = tiles // 4 * 4
     most = rows[:full].reshape(-1, 4, steps, fours, 16, few).swapaxes(1, 2)
     rest = rows[full:].swapaxes(0, 1)
-    made = _aligned_bytes(whole.nbytes).view(matrix.dtype)
+    made: Array = aligned_bytes(whole.nbytes).view(matrix.dtype)  # no tile row crosses a cache line
     made[: most.size], made[most.size :] = most.reshape(-1), rest.reshape(-1)
     return made
-
-
-def _aligned_bytes(count: int) -> Array:
-    """Allocates bytes aligned to cache lines, so that no tile row crosses one."""
-    space = np.empty(count + 63, np.int8)
-    at = -space.ctypes.data % 64
-    return space[at : at + count]
