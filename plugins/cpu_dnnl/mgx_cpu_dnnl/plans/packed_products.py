@@ -97,7 +97,6 @@ def product_with_panels(
     e: CpuEmitter, a: Value, weights: Panels, body: Module | None, at: int, extra: Sequence[Value], axis: int
 ) -> list[Value]:
     """Emits a product like `packed_product`, with weights that the caller packs.  Errors: Refused."""
-    from ..jit.bfloat16_gemm import compile_bfloat16_gemm
     from ..jit.gemm import compile_gemm
     from ..jit.gemm_epilogue import Product
     from ..jit.gemm_plan import MAX_UNBLOCKED
@@ -123,6 +122,8 @@ def product_with_panels(
 
     def make() -> Any:
         if tiled:
+            from ..jit.bfloat16_gemm import compile_bfloat16_gemm
+
             return compile_bfloat16_gemm(product, e.engine)
         return compile_gemm(product, kept, e.engine, least, paired)
 
