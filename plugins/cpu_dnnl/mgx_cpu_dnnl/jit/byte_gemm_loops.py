@@ -41,6 +41,14 @@ class BytePlan(ProductPlan):
     bfloat16: bool = False
 
     @property
+    def copied(self) -> bool:
+        """Returns True if all rows are copied and padded with zeros.
+
+        The last step of a row reads the next one, too, which zeros in the weights cancel only if it is finite.
+        """
+        return self.bfloat16 and self.loose
+
+    @property
     def step(self) -> int:
         """Returns the depth of one multiplication."""
         return TILE if self.tiles else FOUR
@@ -72,7 +80,7 @@ class ByteTiles(ProductWriter):
         self.rows = c.intrinsic("smin", self.arg("rows"), c.op("sub", self.arg("m"), self.row0))
         self.panel0 = c.op("mul", group, self.arg("group"))
         panels = c.intrinsic("smin", self.arg("group"), c.op("sub", self.arg("panels"), self.panel0))
-        if self.padded and not plan.near:
+        if plan.copied and not plan.near:
             self._copy_rows(self.zero, self.rows)
         elif not plan.near:
             before = c.op("sub", self.rows, self.one)
@@ -98,14 +106,6 @@ class ByteTiles(ProductWriter):
 
     # rows
 
-    @property
-    def padded(self) -> bool:
-        """Returns True if all rows are copied and padded with zeros.
-
-        The last step of a row reads the next one, too, which zeros in the weights cancel only if it is finite.
-        """
-        return self.plan.bfloat16 and self.plan.loose
-
     def _count(self, row: V) -> V:
         """Returns the height of the tile that starts at a row of the block."""
         return self.c.intrinsic("smin", i64(ROWS), self.c.op("sub", self.rows, row))
@@ -121,7 +121,7 @@ class ByteTiles(ProductWriter):
         Each row is read in whole steps and, with AMX, in whole tiles.
         """
         c = self.c
-        if self.padded:
+        if self.plan.copied:
             return c.compare("eq", self.zero, self.zero)
         end = c.op("add", row, i64(ROWS))
         short = c.compare("sgt", end, self.rows)
@@ -143,7 +143,7 @@ class ByteTiles(ProductWriter):
     def _source(self, row: V) -> tuple[V, V]:
         """Returns the address of a tile's first row and the row stride in bytes."""
         c = self.c
-        if self.padded and not self.plan.near:
+        if self.plan.copied and not self.plan.near:
             return c.gep(self.copies, c.op("mul", row, self.pitch), "i8"), self.pitch
         copied = self._is_copied(row)
         return c.select(copied, self.copies, self._at(row)), c.select(copied, self.pitch, self.arg("left"))
