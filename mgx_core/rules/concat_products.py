@@ -53,9 +53,8 @@ def product_of_repeated_parts(i: Instruction, b: Builder) -> Instruction | No | 
         return None
     if not one_user(whole):
         return No("the concatenation has other users")
-    rows = prod(n for n in whole.shape.dims[:-1] if isinstance(n, int))
-    if rows * sum(n for n, source in zip(sizes, sources, strict=True) if source is not None) < SMALLEST:
-        return No("too few repeated elements to multiply them separately")
+    if (why := _too_few(prod(n for n in whole.shape.dims[:-1] if isinstance(n, int)), sizes, sources)) is not None:
+        return why
     weights = _pieces(b, w, 0, sizes)
     parts = list(zip(whole.inputs, weights, sources, strict=True))
     own = [(x, part) for x, part, source in parts if source is None]
@@ -94,9 +93,8 @@ def convolution_of_repeated_parts(i: Instruction, b: Builder) -> Instruction | N
         return None
     if not one_user(whole) or not one_user(read):
         return No("the concatenation has other users")
-    places = prod((dims[0], *dims[2:]))
-    if places * sum(n for n, source in zip(sizes, sources, strict=True) if source is not None) < SMALLEST:
-        return No("too few repeated elements to multiply them separately")
+    if (why := _too_few(prod((dims[0], *dims[2:])), sizes, sources)) is not None:
+        return why
 
     def convolved(parts: Sequence[Instruction], weights: Sequence[Instruction]) -> Instruction:
         x = _joined(b, parts, 1)
@@ -109,6 +107,12 @@ def convolution_of_repeated_parts(i: Instruction, b: Builder) -> Instruction | N
         if source is not None:
             terms.append(b.add(Multibroadcast(out_lens=i.shape.dims), convolved([source], [part])))
     return _sum(b, terms)
+
+
+def _too_few(rows: int, sizes: Sequence[int], sources: Sequence[Instruction | None]) -> No | None:
+    """Returns a refusal if the parts that repeat a source have too few elements; rows: of each part, with its size."""
+    repeated = rows * sum(n for n, source in zip(sizes, sources, strict=True) if source is not None)
+    return No("too few repeated elements to multiply them separately") if repeated < SMALLEST else None
 
 
 def _repeated_pixels(x: Instruction) -> Instruction | None:
