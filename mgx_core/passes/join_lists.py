@@ -54,17 +54,18 @@ def picked(module: Module, ins: Instruction) -> bool:
     if not isinstance(ins.op, (SequenceAt, SequenceLength)):
         return False
     sequence, *position = ins.inputs
-    lengths, items = lengths_of(sequence), _items(sequence)
-    known = items if lengths is None else lengths
-    if known is None:
+    lengths = lengths_of(sequence)
+    items = _items(sequence) if lengths is None else []
+    if items is None:
         return False
+    count = len(items if lengths is None else lengths)
     if isinstance(ins.op, SequenceLength):
-        _replace(module, ins, module.add_literal(np.asarray(len(known), np.int64), before=ins))
+        _replace(module, ins, module.add_literal(np.asarray(count, np.int64), before=ins))
         return True
     at = whole(position[0])
-    if at is None or not -len(known) <= at < len(known):
+    if at is None or not -count <= at < count:
         return False
-    _replace(module, ins, _part(module, ins, lengths, at % len(lengths)) if lengths else items[at])  # type: ignore[index]
+    _replace(module, ins, items[at] if lengths is None else _part(module, ins, lengths, at % count))
     return True
 
 
