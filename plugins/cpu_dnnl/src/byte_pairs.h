@@ -29,6 +29,7 @@ using PairRows = void (*)(const uint8_t *left, int64_t left_step, int64_t count,
         const uint8_t *zero, int64_t is_signed);
 
 // As PairRows, for windows of results [first, first + count): the taps of `lines` window lines from `line` on, channels last.
+// Elements of a row past them have any values, as the weights there are 0.
 using PairWindows = void (*)(const uint8_t *x, const Windows *windows, int64_t first, int64_t count, int64_t line, int64_t lines,
         int16_t *rows, int64_t pitch, const uint8_t *zero);
 

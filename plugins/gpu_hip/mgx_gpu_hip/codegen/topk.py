@@ -147,7 +147,7 @@ def _counted(lines: _Lines) -> list[str]:
 
 
 def _selects(lines: _Lines, order: str, traits: DeviceTraits) -> bool:
-    """Tells whether each wave selects from a line of its own: there are lines for all multiprocessors, and keys of 32 bits."""
+    """Returns True if each wave selects from a line of its own: there are lines for all multiprocessors, and keys of 32 bits."""
     n, k, rows = lines.n, lines.k, lines.rows
     if type(n) is not int or type(k) is not int or type(rows) is not int or "struct" in order:
         return False

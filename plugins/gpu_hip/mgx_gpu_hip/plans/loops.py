@@ -89,7 +89,7 @@ def in_one_order(e: GpuEmitter, args: Sequence[Any]) -> Sequence[Any]:
     """Returns operands of which all that have the extents of the largest, but for those of 1, are in one memory order."""
     if not args or not all(isinstance(a, Value) and all(type(n) is int for n in a.lens) for a in args):
         return args  # comparisons restrict symbols
-    dims = _axes(max((a for a in args), key=lambda a: prod(a.lens)))[0]
+    dims = _axes(max(args, key=lambda a: prod(a.lens)))[0]
     whole = [a for a in args if _axes(a)[0] == dims]
     given = [a for a in whole if not e.is_constant(a)] or whole
     first = given[0]
