@@ -8,7 +8,7 @@ python benchmarks/zoo/device.py OUT [--only a,timm.NAME.SIZE,transformers.MODEL.
 One process per network exports it with torch in float32 (decoders with a cache in the measured precision), compiles the peers
 and ours, and waits until all others have done so (or a timeout).  Then one after another has exclusive use of the device:
 bursts of all engines alternate, timed by events on one stream.  OUT receives rows.json, with the time of each of our
-instructions, and table.md.
+instructions, and table.md.  A network that torch cannot export to ONNX is compiled from the result of torch.export.
 
 Columns:
   error, own  largest difference from torch in float64 on the same weights, relative to its largest value; torch's own
@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import contextlib
+import copy
 import fcntl
 import json
 import math
@@ -156,11 +157,13 @@ def error(got: Any, wide: torch.Tensor) -> float:
 class Ours:
     """A program compiled for the GPU whose arguments are torch tensors."""
 
-    def __init__(self, path: Path, precision: str, inputs: dict[str, torch.Tensor], options: dict[str, Any]) -> None:
+    def __init__(
+        self, parse: Callable[[], Any], precision: str, inputs: dict[str, torch.Tensor], options: dict[str, Any]
+    ) -> None:
         import mgx_core as mgx
 
         start = time.perf_counter()
-        self.program = mgx.parse_onnx(path)
+        self.program = parse()
         if precision != "f32":
             {"f16": mgx.quantize_fp16, "bf16": mgx.quantize_bf16}[precision](self.program)
         self.program.compile(mgx.get_target("gpu"), offload_copy=False, **options)
@@ -174,6 +177,27 @@ class Ours:
 
     def run(self) -> Any:
         return self.program.run_async(self.feed, self.stream, "ihipStream_t")
+
+
+def exported(
+    module: torch.nn.Module, inputs: dict[str, torch.Tensor], path: Path
+) -> tuple[Callable[[], Any], dict[str, str], str]:
+    """Exports a network to an ONNX file or, if torch fails to, by torch.export.
+
+    Returns a call that parses the result, the names of the program's parameters by those of the inputs, and the error.
+    """
+    import mgx_core as mgx
+
+    values = tuple(inputs.values())
+    try:
+        torch.onnx.export(module, values, path, dynamo=True, input_names=list(inputs), opset_version=18, verbose=False)
+    except Exception as problem:  # the exporter has no common class of errors
+        from mgx_torch import from_exported
+
+        program = torch.export.export(copy.deepcopy(module), values)  # the module is moved and converted before parsing
+        names = dict(zip(inputs, map(str, program.graph_signature.user_inputs), strict=True))
+        return lambda: from_exported(program), names, str(problem).strip().splitlines()[-1][:200]
+    return lambda: mgx.parse_onnx(path), {name: name for name in inputs}, ""
 
 
 def wide_result(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -201,9 +225,9 @@ def measure(name: str, given: argparse.Namespace) -> Row:
         inputs = {k: v.to(kind) if v.is_floating_point() else v for k, v in inputs.items()}
     row: Row = {"model": _title(name, given.batch, given.precision)}
     with tempfile.TemporaryDirectory(dir=given.scratch) as folder, torch.no_grad():
-        path = Path(folder) / "model.onnx"
-        values = tuple(inputs.values())
-        torch.onnx.export(module, values, path, dynamo=True, input_names=list(inputs), opset_version=18, verbose=False)
+        parse, names, problem = exported(module, inputs, Path(folder) / "model.onnx")
+        if problem:
+            row["ONNX export failed"] = problem
         row["export"] = time.perf_counter() - began
         held = {k: v.cuda() for k, v in inputs.items()}
         wide = wide_result(module.cuda(), list(held.values()))
@@ -220,7 +244,8 @@ def measure(name: str, given: argparse.Namespace) -> Row:
                 row[f"{peer} failed"] = f"{type(problem).__name__}: {problem}"[:200]
             row[f"{peer} seconds"] = time.perf_counter() - start
         with alone(given.scratch):
-            ours = Ours(path, given.precision, held, {"float32_precision": "high" if tf32 else "highest"})
+            feed = {names[k]: v for k, v in held.items()}
+            ours = Ours(parse, given.precision, feed, {"float32_precision": "high" if tf32 else "highest"})
         row["compile"] = ours.seconds
         row["error"] = error(torch.from_dlpack(ours.results[0]), wide)
         wait_for_others(given.out, row["model"])
