@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Final
 
@@ -15,6 +16,7 @@ from ..ir.interpreter import Interpreter, as_array
 from ..ir.module import Module, nested
 from ..ir.ordering import captures
 from ..ir.symbols import found_extents
+from ..named_tuples import NamedTuple
 from ..ops.axes import normalize
 from ..ops.broadcast import Multibroadcast
 from ..ops.builtin import Literal, Param, Return, Undefined
@@ -31,13 +33,49 @@ from .interface import CountingPass
 __all__ = ["FoldConstants"]
 
 PICKED: Final = 16  # the factor for gathers, so that relative position biases are not gathered in every run
+WORK: Final = 1 << 28  # elements of large values that are computed to fold others: a second or two in numpy
+
+
+class _Large(NamedTuple):
+    """A value computed from literals that is too large to be folded: these literals, and the values between, in order."""
+
+    literals: frozenset[Instruction]
+    between: tuple[Instruction, ...]
+
+
+class _Postponed:
+    """The large values of a module, and how many elements of them may still be computed: each value read from one repeats it."""
+
+    def __init__(self) -> None:
+        self.values: dict[Instruction, _Large] = {}
+        self.left = WORK
+
+    def add(self, ins: Instruction, literals: frozenset[Instruction], between: Iterable[Instruction]) -> None:
+        values = (*between, ins)
+        if not ins.modules and _elements(values) <= self.left:
+            self.values[ins] = _Large(literals, values)
+
+    def charge(self, between: Iterable[Instruction]) -> bool:
+        """Returns True if these values may be computed."""
+        work = _elements(between)
+        if work > self.left:
+            return False
+        self.left -= work
+        return True
+
+
+def _elements(values: Iterable[Instruction]) -> int:
+    return sum(i.shape.elements() for i in values)
 
 
 @dataclass(frozen=True)
 class FoldConstants(CountingPass):
     """Replaces instructions whose inputs are all literals by literals.
 
-    limit: the most elements that a folded value may have beyond the total of its inputs, so that broadcast literals do not
+    A larger value that is computed from literals (powers of poles by position) is evaluated if a value computed from it is
+    folded (their sum).
+
+    limit: the most elements that a folded value may have beyond the total of its literals, so that broadcast literals do not
     bloat the program file; `PICKED` times as many for ops that gather elements; widened: whether narrow constants
     of many elements are folded to their wider type, which is done after all rules that use the narrow form; rules: applied
     again where anything was folded, since they match the values of constants.
@@ -57,8 +95,9 @@ class FoldConstants(CountingPass):
     def _fold_all(self, module: Module) -> bool:
         changed = False
         for inner in list(nested(module)):
+            postponed = _Postponed()
             for ins in inner:
-                changed |= self._fold(inner, ins) is not None
+                changed |= self._fold(inner, ins, postponed) is not None
         return changed
 
     def follow(self, literals: Iterable[Instruction]) -> None:
@@ -71,30 +110,43 @@ class FoldConstants(CountingPass):
                 elif user.parent is not None and (folded := self._fold(user.parent, user)) is not None:
                     waiting.append(folded)
 
-    def _fold(self, module: Module, ins: Instruction) -> Instruction | None:
-        """Returns the literal that replaces an instruction; None if it is not folded."""
+    def _fold(self, module: Module, ins: Instruction, postponed: _Postponed | None = None) -> Instruction | None:
+        """Returns the literal that replaces an instruction; None if it is not folded.
+
+        postponed: large values computed from literals; the instruction is added if it is one.
+        """
         sources = []
+        between: dict[Instruction, None] = {}
         for i in ins.inputs:  # most instructions read a value that varies
             source = through_views(i)
-            if not isinstance(source.op, (Literal, Undefined)):
+            if isinstance(source.op, (Literal, Undefined)):
+                sources.append(source)
+            elif postponed is not None and (found := postponed.values.get(source)) is not None:
+                sources += found.literals
+                between |= dict.fromkeys(found.between)
+            else:
                 return None
-            sources.append(source)
         if isinstance(ins.op, (Param, Literal, Return, Undefined)) or ins.op.random or ins.op.effect:
             return None
         if is_view(ins) or any(captures(m) for m in ins.modules):
             return None
         if not isinstance(ins.result, Shape) or (ins.modules and not self._foldable(ins)) or ins.op.compute is None:
             return None
-        if (repeated := self._fold_repeated(module, ins)) is not None:
+        if not between and (repeated := self._fold_repeated(module, ins)) is not None:
             return repeated
         size = 0 if ins.result.dynamic() else ins.result.elements()
         if ins.op.widens and not self.widened and size > 1 and ins.inputs[0].shape.dtype.bits <= 8:
             return None
         most = self.limit * (PICKED if ins.op.picks else 1)
-        if size > most + sum(i.shape.elements() for i in sources if i.is_literal and isinstance(i.result, Shape)):
+        literals = frozenset(sources)
+        if size > most + _elements(i for i in literals if i.is_literal and isinstance(i.result, Shape)):
+            if postponed is not None:
+                postponed.add(ins, literals, between)
+            return None
+        if between and not (postponed is not None and postponed.charge(between)):
             return None
         try:
-            args = [_constant(i) for i in ins.inputs]
+            args = _evaluated(ins.inputs, between)
             value = as_array(ins.op.evaluate(args, ins.modules, Interpreter().run))
         except MgxError:
             return None  # errors are raised at run time instead
@@ -177,10 +229,25 @@ def _unrepeated(ins: Instruction, op: Dequantizelinear, values: list[Array]) -> 
     return [codes, *parameters]
 
 
-def _constant(ins: Instruction) -> Value:
-    """Returns the value of a literal, possibly through views."""
+def _evaluated(wanted: Sequence[Instruction], between: Collection[Instruction]) -> list[Value]:
+    """Returns the values of constants; between: those that are not literals or views, in order; freed after their last use."""
+    uses = Counter(through_views(i) for ins in between for i in ins.inputs)
+    known: dict[Instruction, Value] = {}
+    for ins in between:
+        known[ins] = ins.op.evaluate([_constant(i, known) for i in ins.inputs])
+        for source in map(through_views, ins.inputs):
+            uses[source] -= 1
+            if not uses[source] and source not in map(through_views, wanted):
+                known.pop(source, None)
+    return [_constant(i, known) for i in wanted]
+
+
+def _constant(ins: Instruction, known: Mapping[Instruction, Value]) -> Value:
+    """Returns the value of a literal or a known value, possibly through views."""
     if ins.is_absent:
         return None
     if ins.is_literal:
         return ins.get_literal().value
-    return ins.op.evaluate([_constant(i) for i in ins.inputs])
+    if ins in known:
+        return known[ins]
+    return ins.op.evaluate([_constant(i, known) for i in ins.inputs])

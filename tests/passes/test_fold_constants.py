@@ -247,6 +247,55 @@ module main
     np.testing.assert_array_equal(evaluate_module(module, [np.float32([1, 1])])[0], [6, -16])
 
 
+SUMS = """\
+module main
+  %x = @param["x"] -> float32[6]
+  %1 = @literal(0.5, 1.0, 2.0) -> float32[3]
+  %2 = unsqueeze[axes=[1]](%1) -> float32[3, 1]
+  %3 = multibroadcast[out_lens=[3, 6]](%2) -> float32[3, 6]
+  %4 = @literal(0.0, 1.0, 2.0, 3.0, 4.0, 5.0) -> float32[6]
+  %5 = multibroadcast[out_lens=[3, 6]](%4) -> float32[3, 6]
+  %6 = mul(%3, %5) -> float32[3, 6]
+  %7 = exp(%6) -> float32[3, 6]
+  %8 = cos(%6) -> float32[3, 6]
+  %9 = mul(%7, %8) -> float32[3, 6]
+  %10 = reduce_sum[axes=[0]](%9) -> float32[1, 6]
+  %11 = squeeze[axes=[0]](%10) -> float32[6]
+  %12 = mul(%x, %11) -> float32[6]
+  @return(%12)"""
+
+
+def test_a_sum_of_large_constants_is_folded() -> None:
+    module = run(SUMS, limit=0)
+    assert {i.op.name for i in module if not i.op.aligns} == {"@param", "@literal", "mul", "@return"}
+    (total,) = (i for i in module if i.is_literal)
+    powers = np.outer(np.float32([0.5, 1, 2]), np.arange(6, dtype=np.float32))
+    np.testing.assert_allclose(
+        total.get_literal().to_numpy().reshape(6), (np.exp(powers) * np.cos(powers)).sum(0), rtol=1e-5
+    )
+
+
+def test_a_large_constant_that_is_read_itself_stays() -> None:
+    module = run(SUMS.replace("@return(%12)", "@return(%12, %9)"), limit=0)
+    assert [i.op.name for i in module if i.op.name in ("exp", "cos", "reduce_sum")] == ["exp", "cos"]
+
+
+@pytest.mark.parametrize(("work", "left"), [(4 * 18, 0), (4 * 18 - 1, 1), (2 * 4 * 18, 0)])
+def test_large_constants_are_computed_for_others_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch, work: int, left: int
+) -> None:
+    monkeypatch.setattr("mgx_core.passes.fold_constants.WORK", work)
+    assert sum(i.op.name == "reduce_sum" for i in run(SUMS, limit=0)) == left
+
+
+def test_the_work_for_large_constants_is_counted_for_each_reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mgx_core.passes.fold_constants.WORK", 2 * 4 * 18 - 1)
+    text = SUMS.replace("  %11 =", "  %13 = reduce_max[axes=[0]](%9) -> float32[1, 6]\n  %11 =").replace(
+        "@return(%12)", "@return(%12, %13)"
+    )
+    assert [i.op.name for i in run(text, limit=0) if i.op.name.startswith("reduce")] == ["reduce_max"]
+
+
 def test_an_item_of_a_constant_list_is_folded():
     module = Module("main")
     items = [np.zeros(3, np.float32), np.arange(3, dtype=np.float32)]
