@@ -63,8 +63,27 @@ class Chain:
         return str(self.m).removeprefix("module main\n")
 
 
-def whole(dims: Sequence[int], swapped: bool = False, **options: object) -> Chain:
-    chain = Chain(dims, **options)  # type: ignore[arg-type]
+class Scattered(Chain):
+    """The same as torch exports it to ONNX: what is assigned is scattered to constant places."""
+
+    def update(
+        self, i: int, source: Instruction | None = None, count: int | None = None, swapped: bool = False
+    ) -> None:
+        x, count, size = self.states[-1], i if count is None else count, self.size
+        whole_row = self.row(x, i)
+        row = self.cut(whole_row, self.row_axis, 0, count)
+        block = self.cut(self.cut(x, self.row_axis, 0, count), self.column_axis, 0, count)
+        new = self.add("add", row, self.total(row, block, swapped))
+        turned = [self.add("transpose", v) for v in (whole_row, new)]
+        places = self.m.add_literal(np.arange(count)[:, None])
+        row = self.add("transpose", self.add("scatternd_none", turned[0], places, turned[1]))
+        row = self.add("unsqueeze", row, axes=[self.row_axis])
+        places = self.m.add_literal(np.full([*x.shape.dims[:-2], 1, size], i))
+        self.states.append(self.add("scatter_none", x, places, row, axis=self.row_axis))
+
+
+def whole(dims: Sequence[int], swapped: bool = False, kind: type[Chain] = Chain, **options: object) -> Chain:
+    chain = kind(dims, **options)  # type: ignore[arg-type]
     for i in range(1, chain.size):
         chain.update(i, swapped=swapped)
     return chain
@@ -179,6 +198,17 @@ REFUSES: list[tuple[Callable[[], str], str]] = [
 @pytest.mark.parametrize(("before", "why"), REFUSES, ids=lambda v: getattr(v, "__name__", ""))
 def test_refuses(rule_refuses: Callable[..., None], before: Callable[[], str], why: str) -> None:
     rule_refuses(NAME, before(), why)
+
+
+@pytest.mark.parametrize("dims", [(2, 6, 6), (2, 3, 16, 16)])
+def test_rows_that_are_scattered_are_solved(dims: tuple[int, ...]) -> None:
+    chain = whole(dims, kind=Scattered)
+    chain.finish()
+    x = np.random.default_rng(3).standard_normal(dims).astype(np.float32) / 4
+    (wanted,) = Interpreter().run(chain.m.clone(), [x])
+    chain.program.compile(mgx.get_target("ref"))
+    assert str(chain.program).count("= solve_triangular") == 1 and "scatter" not in str(chain.program)
+    np.testing.assert_allclose(chain.program.run({"x": x})[0].to_numpy(), np.asarray(wanted), rtol=1e-5, atol=1e-6)
 
 
 def test_narrow_floats_round_each_product() -> None:

@@ -38,7 +38,7 @@ def written(
         ([0, 1, 2], 3, 0),
         ([2, 0], 4, 0),  # the rest is kept
         ([1, -3, 1, 0], 4, 0),  # the last of several at one place is kept
-        ([1], 3, 1),  # one copy either way
+        ([1], 3, 0),
     ],
 )
 def test_the_slices_are_concatenated(steps: list[int], length: int, axis: int, scatters: int) -> None:
@@ -59,7 +59,64 @@ def test_a_state_that_is_read_in_between_is_kept() -> None:
         np.testing.assert_array_equal(one.to_numpy(), np.asarray(other))
 
 
+def assigned(
+    axis: int, rows: list[int], transposed: bool, length: int = 5
+) -> tuple[mgx.Program, dict[str, np.ndarray]]:
+    """Returns a program that writes rows along an axis as torch's ONNX exporter does, and its arguments."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    dims = [2, 3]
+    dims.insert(axis, length)
+    order = [axis, *(a for a in range(3) if a != axis)]
+    x = m.add_parameter("x", mgx.Shape("float32", dims))
+    u = m.add_parameter("u", mgx.Shape("float32", [len(rows) if a == axis else n for a, n in enumerate(dims)]))
+    if transposed:
+        x, u = (m.add(mgx.op("transpose", permutation=order), v) for v in (x, u))
+    y = m.add(mgx.op("scatternd_none"), x, m.add_literal(np.array(rows, np.int64)[:, None]), u)
+    m.add_return([m.add(mgx.op("transpose", permutation=[order.index(a) for a in range(3)]), y) if transposed else y])
+    rng = np.random.default_rng(2)
+    return program, {n: rng.standard_normal(p.shape.lens()).astype(np.float32) for n, p in m.parameters.items()}
+
+
+@pytest.mark.parametrize(("axis", "transposed"), [(0, False), (0, True), (1, True), (2, True)])
+@pytest.mark.parametrize("rows", [[0], [1, 2], [3, 4], [-2, -1], [0, 1, 2, 3, 4]])
+def test_consecutive_rows_are_concatenated(axis: int, transposed: bool, rows: list[int]) -> None:
+    program, feed = assigned(axis, rows, transposed)
+    (wanted,) = Interpreter().run(program.get_main_module().clone(), list(feed.values()))
+    program.compile(mgx.get_target("ref"))
+    assert "scatter" not in str(program) and "transpose" not in str(program), program
+    np.testing.assert_array_equal(program.run(feed)[0].to_numpy(), np.asarray(wanted))
+
+
+@pytest.mark.parametrize("rows", [[1, 1], [2, 1], [0, 2], [4, 0]])
+def test_other_rows_are_scattered(rows: list[int]) -> None:
+    program, feed = assigned(0, rows, False)
+    (wanted,) = Interpreter().run(program.get_main_module().clone(), list(feed.values()))
+    program.compile(mgx.get_target("ref"))
+    assert "scatternd_none" in str(program)
+    np.testing.assert_array_equal(program.run(feed)[0].to_numpy(), np.asarray(wanted))
+
+
+@pytest.mark.parametrize("rows", [[5], [4, 5], [-6]])
+def test_rows_outside_are_errors_of_the_run(rows: list[int]) -> None:
+    program, feed = assigned(0, rows, False)
+    program.compile(mgx.get_target("ref"))
+    with pytest.raises(mgx.MgxError, match="indices must lie in"):
+        program.run(feed)
+
+
+def reads_rows(places: str) -> str:
+    return f"""\
+  %x = @param["x"] -> float32[5, 3]
+  %u = @param["u"] -> float32[2, 3]
+  %1 = @literal({places}) -> int64[2, 1]
+  %2 = scatternd_none(%x, %1, %u)
+  @return(%2)"""
+
+
 REFUSES = [
+    ("concat-from-written-rows", reads_rows("0, 2"), "the rows are not consecutive, or outside"),
+    ("concat-from-written-rows", reads_rows("4, 5"), "the rows are not consecutive, or outside"),
     (
         "concat-from-written-slices",
         """\
