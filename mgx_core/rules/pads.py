@@ -1,4 +1,4 @@
-"""Folds pads into convolutions and pooling, joins them, and removes empty ones."""
+"""Folds pads into convolutions, pooling and transforms, joins them, and removes empty ones."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from ..ir.instruction import Instruction
 from ..ops.activation import Relu, Sigmoid
 from ..ops.columns import Im2col
 from ..ops.convolution import Convolution, Windowed
+from ..ops.fourier import Dft
 from ..ops.movement import Transpose
 from ..ops.pad import Pad
 from ..ops.pointwise import Clip
 from ..ops.pooling import Pooling
 from ..ops.quantized_product import QuantConvolution
+from ..ops.reshape import Unsqueeze
 from ..ops.window import sides
 from .constants import scalar_of
 from .engine import Builder, Rules
@@ -144,6 +146,30 @@ def pad_into_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
     if op.mode == "average":
         return b.add(op.replace(**changes, count_include_pad=True), pad.inputs[0])
     return b.add(op.replace(**changes), pad.inputs[0])
+
+
+@PADS.on(Dft, reads=Pad)
+def pad_into_transform(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dft(pad(x, 0)) with zeros after the signal or spectrum -> dft(x) of the same length; also if unsqueezed in between."""
+    views, at = [], i.inputs[0]
+    while isinstance(at.op, Unsqueeze):
+        views.append(at.op)
+        at = at.inputs[0]
+    if not isinstance(at.op, Pad) or len(i.inputs) > 1:
+        return None
+    op = op_as(i, Dft)
+    found, rank = widths(at), i.shape.rank
+    axis = op.along(rank, op.axis)
+    length = op.dft_length or (i if op.inverse else i.inputs[0]).shape.dims[axis]
+    if found is None or border(at) != 0 or len(views) > 1 or any(v.axes not in ((-1,), (rank - 1,)) for v in views):
+        return No("the border is not of zeros of known width")
+    others = [p for a, p in enumerate(found) if a != axis]
+    if found[axis][0] or found[axis][1] < 0 or any(p != (0, 0) for p in others):
+        return No("the zeros are not only after the signal")
+    x = at.inputs[0]
+    for view in views:
+        x = b.add(view, x)
+    return b.add(op.replace(dft_length=length), x)
 
 
 def _least(x: Instruction) -> float:

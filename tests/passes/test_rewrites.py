@@ -174,6 +174,32 @@ ceil_mode=true, count_include_pad=false, lp_order=2, dyn_global=false](%x) -> fl
   @return(%2)""",
     ),
     (
+        "pad-into-transform",
+        """\
+  %x = @param["x"] -> float32[2, 3000]
+  %1 = pad[pads=[0, 0, 0, 3000]](%x)
+  %2 = unsqueeze[axes=[-1]](%1)
+  %3 = dft[axis=1, onesided=true](%2)
+  @return(%3)""",
+        """\
+  %x = @param["x"] -> float32[2, 3000]
+  %1 = unsqueeze[axes=[-1]](%x) -> float32[2, 3000, 1]
+  %2 = dft[axis=1, inverse=false, onesided=true, dft_length=6000](%1) -> float32[2, 3001, 2]
+  @return(%2)""",
+    ),
+    (
+        "pad-into-transform",
+        """\
+  %x = @param["x"] -> float32[2, 1100, 2]
+  %1 = pad[pads=[0, 0, 0, 0, 1901, 0]](%x)
+  %2 = dft[axis=1, inverse=true, onesided=true](%1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[2, 1100, 2]
+  %1 = dft[axis=1, inverse=true, onesided=true, dft_length=6000](%x) -> float32[2, 6000, 1]
+  @return(%1)""",
+    ),
+    (
         "pad-into-pooling",
         """\
   %x = @param["x"] -> float32[1, 2, 4, 4]

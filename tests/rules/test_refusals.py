@@ -296,6 +296,24 @@ CASES = [
         "the convolution's padding follows from the extents",
     ),
     (
+        "pad-into-transform",
+        """\
+  %x = @param["x"] -> float32[2, 30, 1]
+  %1 = pad[pads=[0, 2, 0, 0, 30, 0]](%x)
+  %2 = dft[axis=1](%1)
+  @return(%2)""",
+        "the zeros are not only after the signal",
+    ),
+    (
+        "pad-into-transform",
+        """\
+  %x = @param["x"] -> float32[2, 30, 1]
+  %1 = pad[pads=[0, 0, 0, 0, 30, 0], value=1.0](%x)
+  %2 = dft[axis=1](%1)
+  @return(%2)""",
+        "the border is not of zeros of known width",
+    ),
+    (
         "pad-into-pooling",
         """\
   %x = @param["x"] -> float32[1, 1, 4]
