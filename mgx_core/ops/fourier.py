@@ -131,11 +131,14 @@ class Dft(Operation):
         return products(b, self, x, LONGEST, LARGEST)
 
 
-def products(b: Builder, op: Dft, x: Operand, longest: int, largest: int) -> Operand | None:
+def products(
+    b: Builder, op: Dft, x: Operand, longest: int, largest: int, kept: tuple[int, int] | None = None
+) -> Operand | None:
     """Returns a transform by products with constant matrices; None for unknown extents, or a length without small factors.
 
-    longest: length up to which one product takes no more time than a fast transform on the host; largest: elements of a matrix
-    from which two products with smaller ones take less.
+    kept: begin and end of the results to compute along the axis, by default all; longest: length up to which one product takes
+    no more time than a fast transform on the host; largest: elements of a matrix from which two products with smaller ones
+    take less.
     """
     at, rank, dims = op.along(x.shape.rank, op.axis), x.shape.rank, x.shape.dims
     n, length, kind = dims[at], op.infer(x.shape).dims[at], dims[-1]
@@ -156,11 +159,17 @@ def products(b: Builder, op: Dft, x: Operand, longest: int, largest: int) -> Ope
         x = mirrored(b, x, total) if half else x
     front = [0] * (rank - 2)
     rows = b.add(Reshape(dims=(*front, -1)), x)  # with -1, zeros copy extents of empty tensors, too
-    if total <= longest and (half or used < total):
-        made = transformed(b, rows, matrix(used, kind, total, length, op.inverse, half))
+    begin, end = kept or (0, length)
+    whole = (begin, end) == (0, length)
+    if total <= longest and (half or used < total or not whole):
+        columns = matrix(used, kind, total, length, op.inverse, half).reshape(used * kind, length, -1)
+        made = transformed(b, rows, columns[:, begin:end].reshape(used * kind, -1))
+        length = end - begin
     else:
         made = spectrum(b, rows, kind, total, length, op.inverse, largest)
     made = b.add(Reshape(dims=(*front, length, -1)), made)
+    if length != end - begin:
+        made = b.add(Slice(axes=(rank - 2,), starts=(begin,), ends=(end,)), made)
     if total > longest and half:
         made = b.add(Slice(axes=(rank - 1,), starts=(0,), ends=(1,)), made)
     back = tuple(int(p) for p in np.argsort(order))

@@ -6,8 +6,11 @@ from typing import Final
 
 from mgx_core import Instruction, No
 from mgx_core.ops.fourier import Dft, products
+from mgx_core.ops.reshape import Squeeze
+from mgx_core.ops.slice import Slice
 from mgx_core.rules.engine import ROUNDING, Builder, Rules
 from mgx_core.rules.matching import op_as
+from mgx_core.rules.slices import ranges
 
 __all__ = ["TRANSFORMS"]
 
@@ -23,10 +26,51 @@ def transform_as_product(i: Instruction, b: Builder) -> Instruction | No | None:
     Matrix units multiply 2,048 rows by 2,048 x 2,050 elements in 29 us; two products with small matrices, conversions and copies
     took 112 us forward and 196 back (H200).
     """
-    x = i.inputs[0]
-    if len(i.inputs) > 1 or x.shape.dtype.size != 2:
+    if len(i.users) == 1 and _transform_of(_read_by_slice(i)) is i:
+        return None  # computed with the slice
+    return _product(i, b)
+
+
+@TRANSFORMS.on(Slice, reads=(Dft, Squeeze), changes=ROUNDING)
+def sliced_transform_as_product(i: Instruction, b: Builder) -> Instruction | No | None:
+    """slice(dft(x)) of 16-bit floats along the transformed axis -> dot(x, the columns of the slice), also if squeezed before."""
+    transform = _transform_of(i)
+    if transform is None:
         return None
-    made = products(b, op_as(i, Dft), x, LONGEST, LARGEST)
+    ((begin, end, _),) = (ranges(i) or {}).values()
+    made = _product(transform, b, (begin, end))
+    if isinstance(made, Instruction) and i.inputs[0] is not transform:
+        return b.add(i.inputs[0].op, made)
+    return made
+
+
+def _read_by_slice(transform: Instruction) -> Instruction:
+    """Returns the only reader of a transform, or that of its squeeze."""
+    (reader,) = transform.users
+    return reader.users[0] if isinstance(reader.op, Squeeze) and len(reader.users) == 1 else reader
+
+
+def _transform_of(cut: Instruction) -> Instruction | None:
+    """Returns the transform of which a slice with known bounds is the only reader, if it cuts the transformed axis alone."""
+    wanted = ranges(cut) if isinstance(cut.op, Slice) else None
+    if wanted is None or len(wanted) != 1:
+        return None
+    x = cut.inputs[0]
+    if isinstance(x.op, Squeeze) and len(x.users) == 1 and x.op.axes in ((-1,), (x.shape.rank,)):
+        x = x.inputs[0]
+    if not isinstance(x.op, Dft) or len(x.inputs) > 1 or len(x.users) != 1:
+        return None
+    ((axis, (begin, end, step)),) = wanted.items()
+    known = isinstance(begin, int) and isinstance(end, int) and step == 1
+    return x if known and axis == x.op.along(x.shape.rank, x.op.axis) else None
+
+
+def _product(transform: Instruction, b: Builder, kept: tuple[int, int] | None = None) -> Instruction | No | None:
+    """Returns a transform by one product; kept: begin and end of the results along its axis."""
+    x = transform.inputs[0]
+    if len(transform.inputs) > 1 or x.shape.dtype.size != 2:
+        return None
+    made = products(b, op_as(transform, Dft), x, LONGEST, LARGEST, kept)
     if isinstance(made, Instruction):
         return made
     return No("unknown extents, a short transform, or a length without small factors")

@@ -25,6 +25,32 @@ def test_one_product(given: dict, kind: int, device: int) -> None:
     assert not any(s.instruction.shape.dtype.size == 4 for s in steps)
 
 
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+@pytest.mark.parametrize(("inverse", "squeezed"), [(False, False), (True, False), (True, True)])
+def test_only_the_results_that_are_read_are_computed(inverse: bool, squeezed: bool, device: int) -> None:
+    built = BuiltProgram(3)
+    x = built.argument(2, 3, 551 if inverse else 1100, 2 if inverse else 1, kind="float16")[0]
+    y = built.add("dft", x, axis=2, onesided=True, inverse=inverse)
+    y = built.add("squeeze", y, axes=[-1]) if squeezed else y
+    y = built.add("slice", y, axes=[2], starts=[8], ends=[40])
+    steps = built.checked_steps(y, device, 3e-3)
+    (product,) = [s for s in steps if s.kernel.endswith("dot")]
+    assert product.instruction.shape.dims[-1] == (32 if inverse else 64)
+
+
+@pytest.mark.parametrize("read", ["whole", "parts", "batch"])
+def test_a_transform_that_is_read_otherwise_is_whole(read: str) -> None:
+    built = BuiltProgram(4)
+    y = built.add("dft", built.argument(2, 3, 1100, 1, kind="float16")[0], axis=2, onesided=True)
+    cuts = {"whole": [([2], [0], [40])], "parts": [([2], [0], [40]), ([2], [60], [70])], "batch": [([0], [0], [1])]}
+    parts = [built.add("slice", y, axes=a, starts=s, ends=e) for a, s, e in cuts[read]]
+    parts = [built.add("concat", *parts, axis=2)] if read == "parts" else parts
+    parts = [built.add("concat", *parts, y, axis=2)] if read == "whole" else parts
+    steps = built.checked_steps(parts[0], 1, 3e-3)
+    (product,) = [s for s in steps if s.kernel.endswith("dot")]
+    assert product.instruction.shape.dims[-1] == 1102
+
+
 @pytest.mark.parametrize(("length", "kind"), [(4096, "float16"), (1100, "float32")])
 def test_two_products(length: int, kind: str) -> None:
     built = BuiltProgram(2)
