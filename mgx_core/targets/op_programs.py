@@ -24,7 +24,7 @@ from .kernel import Kernel
 from .schedule import Schedule
 from .values import Value
 
-__all__ = ["OpPrograms"]
+__all__ = ["OpPrograms", "may_take_constants"]
 
 KEPT: Final = 512
 SEEN: Final = 4096  # remembered shapes, to detect repeated ones
@@ -139,9 +139,7 @@ class OpPrograms:
         op: has data-dependent result extents.  Returns None if there is no such program, for data movement with extents that are
         new, and for values that keep changing.
         """
-        if modules or not isinstance(op, _CONSTANT_OPERANDS) or not _has_small_operands(args):
-            return None
-        if op.view is not None or op.reshapes:
+        if modules or not may_take_constants(op) or not _has_small_operands(args):
             return None
         x, *others = args
         known = [None if a is None else (a.dtype, a.shape, a.tobytes()) for a in others]
@@ -194,6 +192,11 @@ class OpPrograms:
         axes = () if axis is None else open_axes(made, axis)
         several = isinstance(result, tuple) if axis is None else isinstance(made, TupleShape)
         return self._build(e.planned(Module(call.kernel.name), outputs)), several, axes
+
+
+def may_take_constants(op: Operation) -> bool:
+    """Returns True if an op may have a program with its small operands as constants (`OpPrograms.run_with_constants`)."""
+    return isinstance(op, _CONSTANT_OPERANDS) and op.view is None and not op.reshapes
 
 
 def _has_small_operands(args: Sequence[Any]) -> bool:

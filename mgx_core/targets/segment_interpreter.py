@@ -9,21 +9,23 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ..ir.instruction import Instruction
-from ..ir.interpreter import Interpreter
+from ..ir.interpreter import Interpreter, as_array
 from ..ir.module import Module
+from ..ir.symbols import introduced
 from ..named_tuples import NamedTuple
 from ..ops.control import GetTupleElem
 from ..ops.operation import Operation
 from ..ops.operation import Run as RunModule
-from ..types.shape import Shape, TupleShape
+from ..types.shape import Shape
 from ..types.symbol_binding import bind_all, symbol_places
+from .counted_results import items_of
 from .cut import Item, cut
 from .emission import Emitter
-from .kernel import Launch, op_of
-from .op_programs import OpPrograms
+from .kernel import Launch, Reference, op_of
+from .op_programs import OpPrograms, may_take_constants
 from .runner import Runner
 from .segment import KEEPING, Keeping, Make, Segment
-from .static_part import fixed, given
+from .static_part import fixed, given, numeric
 
 __all__ = ["SegmentInterpreter", "Watch"]
 
@@ -159,7 +161,8 @@ class SegmentInterpreter(Interpreter):
         if compute is None:
             compute = self._computes[ins] = self._compute_of(ins)
         values[ins] = value = compute(values, known)
-        self._bind(ins, value, known)
+        if ins.result.dynamic():
+            self._bind(ins, value, known)
 
     def _compute_of(self, ins: Instruction) -> Compute:
         """Returns the function that computes an instruction."""
@@ -170,24 +173,32 @@ class SegmentInterpreter(Interpreter):
         op, inputs = op_of(ins), ins.inputs
         if isinstance(op, GetTupleElem):  # its extents are known from the tuple
             return lambda values, known: values[inputs[0]][op.index]
-        # a view with known operands needs no computation
-        if op.view is None or op.symbols() or any(i.is_absent for i in inputs) or len(inputs) < 2 or not op.compute:
+        if op.symbols() or any(i.is_absent for i in inputs) or not op.compute:
             return step
         compute = op.compute
 
-        def view(values: dict[Instruction, Any], known: dict[str, int]) -> Any:
+        def directly(values: dict[Instruction, Any], known: dict[str, int]) -> Any:
             try:
-                return compute(*[values[i] for i in inputs])
+                return as_array(compute(*[values[i] for i in inputs]))
             except Exception:  # raised again with the location
                 return step(values, known)
 
-        return view
+        if op.view is not None and len(inputs) > 1:  # a view with known operands needs no computation
+            return directly
+        if not _only_defined(ins):
+            return step
+
+        def first(values: dict[Instruction, Any], known: dict[str, int]) -> Any:
+            found = step(values, known)  # checks the type of the result
+            self._computes[ins] = directly
+            return found
+
+        return first
 
     def _bind(self, ins: Instruction, value: Any, known: dict[str, int]) -> None:
         places = self._places.get(ins)
         if places is None:
-            results = ins.result.items if isinstance(ins.result, TupleShape) else (ins.result,)
-            found = [symbol_places(r) if isinstance(r, Shape) and r.ranked else [] for r in results]
+            found = [symbol_places(r) if isinstance(r, Shape) else [] for r in items_of(ins.result)]
             places = self._places[ins] = [(n, axis, name) for n, some in enumerate(found) for axis, name in some]
         for n, axis, name in places:
             one = value[n] if type(value) is tuple else value
@@ -239,6 +250,19 @@ class SegmentInterpreter(Interpreter):
                 part = Segment(members, module.outputs, module.name, self._keeping)
                 self._bodies[module] = part, [(position.get(n), n) for n in part.needs]
         return self._bodies[module]
+
+
+def _only_defined(ins: Instruction) -> bool:
+    """Returns True if a launch always runs the reference implementation, which alone knows the size of its result."""
+    op = ins.op
+    if not isinstance(op, Launch) or op.validate or op.of.takes_modules:
+        return False
+    if ins.result.dynamic() and (may_take_constants(op.of) or not introduced(ins)):
+        return False
+    shapes = [i.result for i in ins.inputs]
+    if not all(isinstance(s, Shape) for s in shapes):
+        return False
+    return isinstance(op.kernel, Reference) or not all(map(numeric, [*shapes, *items_of(ins.result)]))
 
 
 class _Frame(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core import Instruction, Kernel, Kernels, Module, Shape
+from mgx_core import Instruction, Kernel, Kernels, MgxError, Module, Shape
 from mgx_core.compile.lower import Lower
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.text.parser import parse_module
@@ -19,7 +19,7 @@ from mgx_core.ops.select import Compress, Nonzero
 from mgx_core.targets.continuation import Continuation
 from mgx_core.targets.cut import border, cut, emitted_at_run_time
 from mgx_core.targets.host_runner import HostRunner
-from mgx_core.targets.kernel import op_of
+from mgx_core.targets.kernel import Launch, op_of
 from mgx_core.targets.parts import PermutedValue
 from mgx_core.targets.segment import Segment
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
@@ -239,6 +239,24 @@ def test_an_op_on_strings_is_no_part_of_the_segment_that_reads_its_numbers() -> 
     results = interpreter.finish(m, items, [words], {}, lambda what, part, args, seconds: seen.append(part))
     assert results[0].tolist() == [-2, -3]
     assert sum(s is not None for s in seen) == 1
+
+
+def test_ops_that_only_their_definition_computes_are_called_directly(monkeypatch: Any) -> None:
+    """The first run checks the type of the result; later ones call the definition, and errors still name the instruction."""
+    m = Module("main")
+    x = m.add_parameter("x", Shape("string", [2]))
+    m.add_return([m.add(mgx.op("convert", target_type="float32"), x)])
+    lower(m)
+    items, interpreter = cut(m, {}), SegmentInterpreter(HostRunner)
+    checked: list[Any] = []
+    evaluate = Launch.evaluate
+    monkeypatch.setattr(Launch, "evaluate", lambda *args: checked.append(args) or evaluate(*args))
+    for words in (["4", "9"], ["1", "2"], ["5", "6"]):
+        (found,) = interpreter.finish(m, items, [np.array(words, object)], {})
+        assert found.tolist() == [float(w) for w in words]
+    assert len(checked) == 1
+    with pytest.raises(MgxError, match=r"launch\[.*convert.*\].*four"):
+        interpreter.finish(m, items, [np.array(["four", "9"], object)], {})
 
 
 def test_an_op_that_finds_extents_again_is_no_part_of_a_segment() -> None:
