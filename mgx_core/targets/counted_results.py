@@ -38,6 +38,6 @@ def cropped(op: Operation, axes: Sequence[int | None], results: Sequence[Array])
             raise ShapeError(
                 f"{op.name} can return 0 to {whole.shape[axis]} elements along axis {axis}, got a count of {n}"
             )
-        part = whole[(*[slice(None)] * axis, slice(n))] if axis else whole[:n]  # the latter is contiguous
-        found.append(np.ascontiguousarray(part) if axis else part)
+        part = whole[:n] if axis == 0 else whole[:, :n] if axis == 1 else whole[(*[slice(None)] * axis, slice(n))]
+        found.append(part if part.flags.c_contiguous else np.ascontiguousarray(part))
     return found

@@ -54,6 +54,11 @@ class Segment:
         self._found = 0  # cache hits
         self._lock = Lock()
 
+    @property
+    def symbols(self) -> Sequence[str]:
+        """The symbols whose values its shapes depend on."""
+        return self._open
+
     def prepare(self, make: Make) -> Runner | None:
         """Creates and returns the runner in advance, if the shapes are known."""
         if self._open or not all(map(fixed_tensor, self.needs)):
@@ -65,9 +70,11 @@ class Segment:
 
         Also None if shapes repeat too rarely for runners to pay off, e.g. for a state that grows in every trip of a long loop.
         """
-        if any(type(a) is not np.ndarray for a in args):
-            return None
-        key: list[Any] = [(a.dtype, a.shape) for a in args]
+        key: list[Any] = []
+        for a in args:
+            if type(a) is not np.ndarray:
+                return None
+            key.append((a.dtype, a.shape))
         if self._open:
             key += [known.get(name) for name in self._open]
         last = self._last

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from mgx_core import Instruction, Module, No
@@ -27,6 +26,8 @@ from .program_codec import FORMAT, NotSaved, Recorder
 from .timing import following_timings, step_timings
 
 if TYPE_CHECKING:
+    from mgx_core.targets.only_segment import OnlySegment
+
     from .repeated_values import RepeatedValues
 
 __all__ = ["CpuRunner", "NativeRunner", "run_of"]
@@ -84,15 +85,26 @@ class NativeRunner(Runner):
             if self.fresh and (kind == "constant" or ("result", source) in self._sources[:n])
         ]
         self._direct = not self._decides and parts.wanted == list(module.outputs)
-        self._segments = SegmentInterpreter(partial(run_of, emitter), emitter.context.programs, emitter)
+        self._make = partial(run_of, emitter)
+        self._segments = SegmentInterpreter(self._make, emitter.context.programs, emitter)
         self._items = cut(module, {**parts.static, **parts.counted, **self._open}) if self._has_rest else []
         self.value_programs: RepeatedValues | None = None
-        if self._has_rest:
-            from .repeated_values import repeated_values  # most models decide nothing at run time
+        self._only: OnlySegment | None = None
+        if self._has_rest:  # most models decide nothing at run time
+            from mgx_core.targets.only_segment import only_segment
 
-            self.value_programs = repeated_values(module, parts, emitter, partial(run_of, emitter))
-            self.fresh = self.value_programs is not None
+            from .repeated_values import repeated_values
+
+            self.value_programs = repeated_values(module, parts, emitter, self._make)
+            self._only = None if taken else only_segment(self._items, self._there(), parts.wanted, module.outputs)
+            self.fresh = self.value_programs is not None or self._only is not None
         self.prepared = self._segments.prepare(self._items)
+
+    def _there(self) -> list[Instruction | None]:
+        """Returns the parameters and the results before the rest, in order; None for results that nothing reads."""
+        counted = {n: ins for ins, n in self._open.items()}
+        last = max(counted, default=len(self.wanted) - 1)
+        return [*self.parameters, *self.wanted, *(counted.get(n) for n in range(len(self.wanted), last + 1))]
 
     def _outputs(self) -> list[tuple[str, Any]]:
         """Returns the source of each output: a result, an argument or a constant."""
@@ -136,6 +148,10 @@ class NativeRunner(Runner):
             at_once = self.value_programs.run([*args, *results])
             if at_once is not None:
                 return at_once
+        if self._only is not None and watch is None:
+            at_once = self._only.run([*args, *results], self._make)
+            if at_once is not None:
+                return at_once
         made = dict(zip(self.wanted, results, strict=False))
         made |= {ins: results[n] for ins, n in self._open.items()}
         made |= {ins: tuple(results[at]) for ins, at in self._tuples.items()}
@@ -144,10 +160,12 @@ class NativeRunner(Runner):
 
     def _cropped(self, results: list[Any]) -> list[Any]:
         """Crops results with data-dependent extents from their maximum size to the actual count."""
-        found = results[: len(self.wanted)]
-        left = islice(results, len(found), None)
+        first = len(self.wanted)
+        found = results[:first]
         for op, axes in self._crops:
-            found += cropped(op, axes, list(islice(left, len(axes) + 1)))
+            end = first + len(axes) + 1
+            found += cropped(op, axes, results[first:end])
+            first = end
         return found
 
     def _writable(self, args: Sequence[Any]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import mgx_core as mgx
 from mgx_core import Instruction, Module, Operation, Program, Shape
 from mgx_core.targets.op_programs import ONCE, OpPrograms
 from mgx_core.targets.segment import KEEPING, Segment
+from mgx_core.targets.segment_interpreter import SegmentInterpreter
 from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl.runner import CpuRunner
 
@@ -152,6 +154,49 @@ def test_extents_that_depend_on_data_then_a_part_for_each_count():
         found, runner = both(program, {"x": rng.permutation(values)})
         assert found[0].shape == (1, count)
         assert any(isinstance(item.what, Segment) for item in runner._items)
+
+
+def selecting(returned: Sequence[str]) -> Program:
+    """x [40] -> the results of these names: the static one, the positions that are not 0, and two of the only segment after them."""
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [40]))
+    named = {"negated": main.add(mgx.op("neg"), x), "places": main.add(mgx.op("nonzero"), x)}
+    named["scaled"] = main.add(mgx.op("convert", target_type="float32"), named["places"])
+    named["power"] = main.add(mgx.op("exp"), main.add(mgx.op("neg"), named["scaled"]))
+    named["total"] = main.add(mgx.op("reduce_sum", axes=[0, 1]), named["power"])
+    main.add_return([named[name] for name in returned])
+    return program
+
+
+@pytest.mark.parametrize(
+    ("returned", "alone"),
+    [
+        (["power", "total"], True),
+        (["total"], True),
+        (["total", "negated", "power"], True),  # in another order than the segment's own results, beside a static one
+        (["power", "places"], False),  # part of the memory for the largest count
+        (["power", "power"], False),
+    ],
+)
+def test_the_only_segment_runs_without_a_table_of_values(monkeypatch: Any, returned: list[str], alone: bool) -> None:
+    program = selecting(returned)
+    program.compile(mgx.get_target("cpu"))
+    asked: list[Any] = []
+    finish = SegmentInterpreter.finish
+    monkeypatch.setattr(SegmentInterpreter, "finish", lambda *args: asked.append(args) or finish(*args))
+    for count in (0, 3, 40, 3):
+        values = np.zeros(40, np.float32)
+        values[:count] = 1
+        values = rng.permutation(values)
+        found = [r.to_numpy() for r in program.run({"x": values})]
+        for a, b in zip(found, evaluated(program.clone(), {"x": values}), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-6, atol=2e-6)
+        kept = [r.copy() for r in found]
+        for r in found:
+            r += 1  # nothing else refers to the memory
+        assert all(np.array_equal(a, b + 1) for a, b in zip(found, kept, strict=True))
+    assert bool(asked) is not alone
 
 
 def test_a_symbol_that_no_operand_has():
