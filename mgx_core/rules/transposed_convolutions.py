@@ -160,8 +160,8 @@ def _axis(n: Dim, out: Dim, k: int, stride: int, dilation: int, begin: int) -> _
         return None
     # steps of the stride that the result touches, before the first and after the last of x
     first, last = begin // stride, end // stride
-    # so that a window of several elements fits the lower bound of a symbolic extent
-    room = 0 if taps == 1 else -(-(taps - int(bounds(n)[0])) // 2)
+    # so that a window of several elements fits the lower bound of a symbolic extent; that of (n - m) / 3 is negative
+    room = 0 if taps == 1 else -(-(taps - max(int(bounds(n)[0]), 0)) // 2)
     padding = max(taps - 1 - first, last, room, 0)
     return _Axis(stride, taps, padding, begin - (taps - 1 - padding) * stride, out)
 

@@ -9,9 +9,11 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.ir.interpreter import Interpreter
+from mgx_core.ops.convolution import Convolution
 from mgx_core.passes.rewrite import Rewrite
 from mgx_core.rules.engine import Rewriter
 from mgx_core.rules.transposed_convolutions import transposed_convolutions
+from mgx_core.types.dim import symbol
 
 RULES = transposed_convolutions("pixel-shuffles", lambda i: None)
 
@@ -46,6 +48,26 @@ def test_a_bias_is_added_before_the_shuffle(
     (wanted,) = Interpreter().run(m, feed)
     Rewrite(RULES).apply(m)
     assert (m.outputs[0].op.name != "add") is moved
+    np.testing.assert_allclose(Interpreter().run(m, feed)[0], wanted, rtol=0, atol=1e-5)
+
+
+def test_extents_with_negative_lower_bounds_are_padded_little() -> None:
+    """That of (n - m) / 3 + 1 is far below 0, but no extent is: half a window on both sides suffices."""
+    m = mgx.Module("main")
+    n, k = map(symbol, "nk")
+    x = m.add_parameter("x", mgx.Shape("float32", [1, 3, n]))
+    w = m.add_parameter("w", mgx.Shape("float32", [4, 3, k]))
+    made = m.add(mgx.op("convolution", stride=[3]), x, w)
+    weights = m.add_literal(np.random.default_rng(0).standard_normal((4, 2, 8)).astype(np.float32))
+    m.add_return([m.add(mgx.op("convolution_backwards", stride=[2]), made, weights)])
+    feed = [
+        np.random.default_rng(seed).standard_normal(lens).astype(np.float32)
+        for seed, lens in ((1, (1, 3, 17)), (2, (4, 3, 5)))
+    ]
+    (wanted,) = Interpreter().run(m, feed)
+    Rewrite(RULES).apply(m)
+    (padding,) = {i.op.padding for i in m if isinstance(i.op, Convolution) and i.op.padding and any(i.op.padding)}
+    assert padding == (3, 3)
     np.testing.assert_allclose(Interpreter().run(m, feed)[0], wanted, rtol=0, atol=1e-5)
 
 
