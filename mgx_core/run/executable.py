@@ -200,10 +200,37 @@ class Executable:
             return results if wanted is None else [results[n] for n in wanted]
         except MgxError:
             raise
-        except MemoryError as error:
-            raise DeviceError(f"out of memory at run time: {error}; try smaller shapes or fewer runs at once") from None
         except Exception as error:
-            raise failure(self.target, "the runner", error) from error
+            raise self._failure(error) from error
+
+    def _failure(self, error: Exception) -> MgxError:
+        """Returns the error for an unexpected exception of the runner."""
+        if isinstance(error, MemoryError):
+            return DeviceError(f"out of memory at run time: {error}; try smaller shapes or fewer runs at once")
+        return failure(self.target, "the runner", error)
+
+    def addressed(self) -> Callable[[Sequence[int], Sequence[int]], None] | None:
+        """Returns a function that runs on host memory, given the addresses of all parameters and all results, in order.
+
+        For latency-critical callers: it checks nothing, so the memory must be contiguous and of the declared types.  Call `run`
+        before, which checks the first results.  None if an extent is symbolic, memory is limited, or the runner has none.
+        """
+        if self.options.limit_bytes or any(s.dynamic() for s in self.parameters.values()):
+            return None
+        instance = self.instance([])
+        call = instance.runner.addressed() if instance.fresh else None
+        if call is None:
+            return None
+
+        def run(arguments: Sequence[int], results: Sequence[int]) -> None:
+            try:
+                call(arguments, results)
+            except MgxError:
+                raise
+            except Exception as error:
+                raise self._failure(error) from error
+
+        return run
 
     def _some(self, values: Sequence[Value], instance: Instance, wanted: Sequence[int]) -> list[Value]:
         """Returns some results of an instance whose results need no more checks."""

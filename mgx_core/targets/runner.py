@@ -95,6 +95,14 @@ class Runner:
         """
         return None
 
+    def addressed(self) -> Callable[[Sequence[int], Sequence[int]], None] | None:
+        """Returns a call that runs on host memory: addresses of the arguments and of the results, in order, all contiguous.
+
+        It validates nothing and keeps no memory alive.  Default: None, not supported, or not possible because results alias
+        arguments or constants.
+        """
+        return None
+
     def watching(self, watch: Watch, spare: Runner, given: Sequence[int | Value]) -> Runner | None:
         """Returns a runner that uses this one while the watched constants are unchanged, and `spare` otherwise.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .tier_up import TierUp
@@ -27,14 +27,33 @@ class NativeRun:
         self.tier_up = TierUp(program)
         self._counting = self.tier_up.pending
 
+    def _count(self) -> None:
+        self.tier_up.count()
+        self._counting = self.tier_up.pending
+
     def run(self, args: Sequence[Any]) -> list[Any]:
         if self._counting:
-            self.tier_up.count()
-            self._counting = self.tier_up.pending
+            self._count()
         if self._reads_all and len(args) == len(self.taken):
             results: list[Any] = self.program.run_arrays(args if isinstance(args, list) else list(args))
             return results
         return list(self.program.run_arrays([args[n] for n in self.taken]))
+
+    def addressed(self, count: int) -> Callable[[Sequence[int], Sequence[int]], None] | None:
+        """Returns a call like `run` on the addresses of `count` arguments and of the results.
+
+        None if the program has Python steps, which may keep arrays on this memory.
+        """
+        if self.hosted:
+            return None
+        native, chosen = self.program.run, None if self._reads_all and count == len(self.taken) else self.taken
+
+        def run(arguments: Sequence[int], results: Sequence[int]) -> None:
+            if self._counting:
+                self._count()
+            native(arguments if chosen is None else [arguments[n] for n in chosen], results)
+
+        return run
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[float]:
         """Returns the median nanoseconds of each step, after compiling all loops."""

@@ -158,6 +158,12 @@ class NativeRunner(Runner):
         found = self._segments.finish(self.module, self._items, args, made, watch, self.counted)
         return owned(found, args, self.module) if self.fresh else found
 
+    def addressed(self) -> Callable[[Sequence[int], Sequence[int]], None] | None:
+        """Returns a call on addresses; None if Python code computes a part, or results are not all computed by the program."""
+        if self.program is None or not self._direct or self.taken or not self.fresh:
+            return None
+        return self.program.addressed(len(self.parameters))
+
     def _cropped(self, results: list[Any]) -> list[Any]:
         """Crops results with data-dependent extents from their maximum size to the actual count."""
         first = len(self.wanted)
