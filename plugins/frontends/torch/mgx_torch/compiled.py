@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -19,6 +19,7 @@ from .axis_order import arranged, order_of
 from .calls import only_computed_with
 from .converter import Converters
 from .device_results import DeviceResults
+from .direct_calls import direct_call
 from .extents import Extents, environment, shape_of
 from .graph import GraphConverter
 from .node import Complex
@@ -158,6 +159,7 @@ class Variant:
             [self.plain[name] for name in self.executable.parameters] if self.plain is not None and fixed else None
         )
         self.on_device = None if self.device is None else DeviceResults(self.executable, self.device, fixed)
+        self._on_host: Callable[[Sequence[Any]], list[Any]] = self._first_on_host  # with arguments in parameter order
         self._lock = threading.Lock()
 
     def serves(self, args: Sequence[Any]) -> bool:
@@ -185,7 +187,7 @@ class Variant:
             if self.order is not None:
                 taken = [args[i] for i in self.order]
                 if False not in [t.is_contiguous() for t in taken]:
-                    return [as_tensor(v) for v in self.executable.run_values([host_array(t) for t in taken])]
+                    return self._on_host(taken)
             return [
                 as_tensor(r.value) for r in self.executable.run({n: host_array(args[i]) for n, i in self.plain.items()})
             ]
@@ -197,6 +199,14 @@ class Variant:
         if self.unstored is not None:
             self._store()
         return found if self.unchanged else self._results(args, iter(found))
+
+    def _first_on_host(self, taken: Sequence[Any]) -> list[Any]:
+        found = self._by_arrays(taken)
+        self._on_host = direct_call(self.executable, taken) or self._by_arrays
+        return found
+
+    def _by_arrays(self, taken: Sequence[Any]) -> list[Any]:
+        return [as_tensor(v) for v in self.executable.run_values([host_array(t) for t in taken])]
 
     def _value(self, given: Any, part: str) -> Any:
         """Returns the value of a parameter from an argument (see `_program`)."""

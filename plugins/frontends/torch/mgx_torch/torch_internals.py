@@ -6,7 +6,12 @@ from typing import Any
 
 import torch
 
-__all__ = ["current_stream", "have_addresses"]
+__all__ = ["current_stream", "empty_on_host", "have_addresses"]
+
+
+def empty_on_host(sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """Returns a new tensor in host memory, not initialized."""
+    return torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")
 
 
 def have_addresses(tensors: list[Any], addresses: list[int], numbers: list[int]) -> bool:
@@ -20,6 +25,7 @@ def current_stream(device: int) -> int:
 
 
 try:
+    empty_on_host = torch._C._dynamo.guards._empty_strided_cpu
     current_stream = torch._C._cuda_getCurrentRawStream
     have_addresses = torch._C._tensors_data_ptrs_at_indices_equal
 except AttributeError:  # CPU-only builds and other versions: the definitions above are used

@@ -15,6 +15,7 @@ from torch import nn
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._pytree import tree_leaves
 
+import mgx_torch.compiled
 from mgx_core import DeviceError, PassError, PluginError, Program, UnsupportedError
 from mgx_torch import explain
 from mgx_torch.backend import Taken, overwrite
@@ -41,6 +42,25 @@ def test_results_are_fresh_tensors() -> None:
     kept = first.clone()
     compiled(x + 1)
     assert torch.equal(first, kept)
+
+
+def test_later_calls_pass_addresses_of_small_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = torch.compile(lambda x, y: (x @ y, x.sum(1) > 0), backend="mgx")
+    x, y = torch.randn(3, 4), torch.randn(4, 5)
+    first = compiled(x, y)
+    monkeypatch.setattr(mgx_torch.compiled, "host_array", None)
+    found = compiled(x + 1, y)
+    close(found[0], (x + 1) @ y)
+    assert torch.equal(found[1], (x + 1).sum(1) > 0)
+    close(first[0], x @ y)
+
+
+def test_tensors_that_are_not_plain_or_contiguous_are_passed_as_arrays() -> None:
+    compiled = torch.compile(lambda x: x * 2, backend="mgx", dynamic=False)
+    negative = torch.randn(4, dtype=torch.complex64).conj().imag
+    for x in (negative, torch.randn(4, 2)[:, 0], torch.randn(1 << 15)):
+        for _ in range(3):
+            close(compiled(x), x * 2)
 
 
 def test_a_whole_network_is_converted() -> None:
