@@ -247,8 +247,11 @@ def _random_numbers(gm: torch.fx.GraphModule, args: Sequence[Any]) -> Callable[[
 def assert_holds(condition: torch.Tensor | bool, message: str) -> None:
     """Raises RuntimeError with a message if a condition is false; for one on a device, its error, later."""
     if isinstance(condition, torch.Tensor):
-        torch._assert_async(condition, message)
-    elif not condition:
+        if not condition.is_cpu:
+            torch._assert_async(condition, message)
+            return
+        condition = condition.item()
+    if not condition:
         raise RuntimeError(message)
 
 
