@@ -60,7 +60,7 @@ def asserts(fx: torch.fx.Node) -> bool:
 
 
 def only_computed_with(fx: torch.fx.Node) -> bool:
-    """Returns True if an integer, and numbers computed from it, are in no size, and are read by pointwise operators only."""
+    """Returns True if an integer, and numbers computed from it, are in no size, and operators read them as they read elements."""
     wanted = fx.meta["val"].node.expr.free_symbols
     for node in fx.graph.nodes:
         for found in flat(node.meta.get("val")):
@@ -75,10 +75,22 @@ def _only_computed_with(fx: torch.fx.Node) -> bool:
     readers = [u for u in fx.users if described(u) is not None]  # assertions have no result
     return all(
         isinstance(u.meta["val"], torch.SymBool)
-        or (isinstance(u.target, torch._ops.OpOverload) and torch.Tag.pointwise in u.target.tags)
+        or (isinstance(u.target, torch._ops.OpOverload) and _is_element(fx, u))
         or (u.target in ARITHMETIC and isinstance(u.meta["val"], torch.SymInt) and _only_computed_with(u))
         for u in readers
     )
+
+
+def _is_element(fx: torch.fx.Node, reader: torch.fx.Node) -> bool:
+    """Returns True if an operator takes a number of any type where this one is passed: not as an extent, axis or place."""
+    if torch.Tag.pointwise in reader.target.tags:
+        return True
+    places = [*enumerate(reader.args), *reader.kwargs.items()]
+    schema = reader.target._schema.arguments
+    types = {key: a.type for n, a in enumerate(schema) for key in (n, a.name)}
+    found = [types[key] for key, given in places if given is fx]
+    plain = [t.getElementType() if isinstance(t, torch.OptionalType) else t for t in found]
+    return bool(plain) and all(isinstance(t, torch.NumberType) for t in plain)
 
 
 def subgraphs(fx: torch.fx.Node) -> list[torch.fx.GraphModule]:

@@ -100,10 +100,19 @@ class GraphConverter:
         except DECIDED as error:
             n.unsupported(f"a size must be static here: {error}")
         except MALFORMED as error:
+            if any(self.changes(a) for a in fx.all_input_nodes):
+                n.unsupported(
+                    f"a number that changes from call to call must be constant here: {type(error).__name__}: {error}"
+                )
             raise PluginError(f"its converter failed: {type(error).__name__}: {error}").located(repr(n)) from error
         self.check(n, found, n.value)
         self.meet(found)
         return found
+
+    def changes(self, fx: torch.fx.Node) -> bool:
+        """Returns True for a number that is not the same in each call, which converters may not expect."""
+        number = isinstance(fx.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
+        return number and isinstance(self.values[fx], (Sym, Instruction))
 
     def number(self, n: Node) -> Any:
         """Returns the value of a node that computes a number: an extent, or a constant."""

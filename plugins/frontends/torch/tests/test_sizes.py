@@ -289,6 +289,30 @@ def test_a_converter_that_specializes_on_a_size_is_rejected(monkeypatch: pytest.
     assert "a size must be static here" in reason
 
 
+def test_a_converter_that_needs_a_constant_leaves_changing_numbers_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    @torch.library.custom_op("mgx_tests::scaled", mutates_args=(), schema="(Tensor x, Scalar scale) -> Tensor")
+    def scaled(x: torch.Tensor, scale: float) -> torch.Tensor:
+        return x * scale
+
+    scaled.register_fake(lambda x, scale: torch.empty_like(x))
+    own = Converters()
+
+    @own.converts("scaled", domain="mgx_tests")
+    def convert(n: Node, x: Any, scale: Any) -> Any:
+        return n.add("mul", x, n.literal(float(scale), n.dtype))
+
+    parts: list[Part] = []
+    monkeypatch.setattr("mgx_torch.backend.all_converters", lambda: all_converters() + own)
+    compiled = torch.compile(
+        scaled, backend=lambda gm, given: compile_graph(gm, given, TorchOptions(), parts), dynamic=True
+    )
+    x = torch.randn(3)
+    for number in (2, 3, -4, 1 << 50):
+        assert torch.equal(compiled(x, number), x * number)
+    assert all("must be constant here" in why for part in parts for why in part.reasons)
+    assert any(part.reasons for part in parts)
+
+
 @pytest.mark.parametrize("arithmetic", [False, True])
 def test_numbers_may_be_negative(arithmetic: bool) -> None:
     def scaled(x: torch.Tensor, s: int) -> tuple[Any, ...]:
@@ -336,6 +360,43 @@ def test_numbers_may_exceed_all_sizes() -> None:
     x = torch.tensor([1, 2])
     for time in (5, 1 << 40, 1732950000000012345, -1732950000000012345):  # nanoseconds of a clock
         torch.testing.assert_close(compiled(x, time), function(x, time), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: torch.full((2,), n),
+        lambda x, n: torch.full_like(x, n - 3, dtype=torch.float64),
+        lambda x, n: x.new_full((2,), n) + x,
+        lambda x, n: x.clone().fill_(n),
+        lambda x, n: torch.tensor(n) + x,
+        lambda x, n: torch.where(x > 1, x, n),
+        lambda x, n: torch.arange(n, n + 3),
+    ],
+)
+def test_elements_may_exceed_all_sizes(function: Any) -> None:
+    compiled = torch.compile(function, backend="mgx", dynamic=True, options={"strict": True})
+    x = torch.tensor([1, 2])
+    for number in (5, 1 << 40, -(1 << 51) - 1, (1 << 52) + 1):
+        torch.testing.assert_close(compiled(x, number), function(x, number), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, n: torch.eye(n),
+        lambda x, n: torch.eye(n, 3, dtype=torch.int64),
+        lambda x, n: torch.eye(x[:n].shape[0], dtype=torch.bool),
+        lambda x, n: x.std(0, correction=n),
+        lambda x, n: torch.var_mean(x, correction=n)[0],
+        lambda x, n: torch.bincount(x.abs().long(), minlength=n),
+    ],
+)
+def test_numbers_of_creations_and_reductions_may_change(function: Any) -> None:
+    compiled = torch.compile(function, backend="mgx", dynamic=True, options={"strict": True})
+    x = torch.randn(7)
+    for number in (4, 2, 5, 6):
+        torch.testing.assert_close(compiled(x, number), function(x, number), rtol=1e-5, atol=1e-5)
 
 
 @torch._dynamo.config.patch(capture_scalar_outputs=True)

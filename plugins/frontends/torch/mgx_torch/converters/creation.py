@@ -8,6 +8,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.filling import count_up
 
 from ..converter import Converter, converts
 from ..node import Node, Scalar
@@ -101,5 +102,6 @@ def triangle(n: Node, rows: Any, columns: Any, offset: int = 0, **_: Any) -> Ins
 
 @converts("eye")
 def eye(n: Node, *_: Any) -> Instruction:
-    rows, columns = (n.static(d, "the extent of an identity matrix") for d in n.result_dims())
-    return n.literal(np.eye(rows, columns), n.dtype)
+    dims = n.result_dims()
+    rows, columns = (count_up(n, n.tensor(d, dt.int64), d) for d in dims)
+    return n.convert(n.pointwise("equal", n.unsqueeze(rows, [1]), columns), n.dtype)

@@ -6,6 +6,7 @@ from typing import Any
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.types.dim import Dim
 
 from ..converter import converts
 from ..node import Node
@@ -78,9 +79,9 @@ def _without_negative(n: Node, x: Instruction, numbers: Instruction, what: str) 
 
 
 @converts("bincount")
-def bincount(n: Node, x: Instruction, weights: Instruction | None = None, minlength: int = 0) -> Instruction:
+def bincount(n: Node, x: Instruction, weights: Instruction | None = None, minlength: Dim = 0) -> Instruction:
     """Returns how often each number occurs, or the sum of its weights; at least `minlength` elements."""
-    if minlength < 0:
+    if isinstance(minlength, int) and minlength < 0:
         n.fail(f"minlength must be at least 0, got {minlength}")
     numbers = n.convert(x, dt.int64)
     # with one more number of minlength - 1, the largest exists if x is empty, too

@@ -10,6 +10,7 @@ import numpy as np
 from mgx_core import Instruction
 from mgx_core import dim as dims_
 from mgx_core import dtype as dt
+from mgx_core.converting.filling import count_up
 from mgx_core.types.dim import Dim, Sym
 
 from ..complex_parts import by_parts
@@ -184,10 +185,7 @@ def triangle(upper: bool) -> Any:
 
 
 def _count(n: Node, length: Dim) -> Instruction:
-    if isinstance(length, int):
-        return n.literal(np.arange(length), dt.int64)
-    limits = (n.literal(0, dt.int64), n.graph.scalar(n, length), n.literal(1, dt.int64))
-    return n.add("dynamic_range", *limits, length=length)
+    return count_up(n, n.graph.scalar(n, length), length)
 
 
 by_parts("tril")(triangle(False))

@@ -9,7 +9,7 @@ from mgx_core import dtype as dt
 
 from ..complex_parts import by_parts
 from ..converter import Converter, converts
-from ..node import Node
+from ..node import Node, Scalar
 from .casts import cast
 
 __all__ = ["logsumexp_of", "variance"]
@@ -84,7 +84,7 @@ converts("min.dim")(extreme("reduce_min", "argmin", "reduce_all"))
 
 
 def variance(
-    n: Node, x: Instruction, axes: tuple[int, ...], correction: float, keep: bool
+    n: Node, x: Instruction, axes: tuple[int, ...], correction: Scalar, keep: bool
 ) -> tuple[Instruction, Instruction]:
     """Returns variance and mean over axes, accumulated in float32 or wider."""
     dtype = x.shape.dtype
@@ -95,7 +95,7 @@ def variance(
     off = n.pointwise("sub", wide, mean)
     total = n.add("reduce_sum", n.add("mul", off, off), axes=axes)
     count = n.convert(n.graph.scalar(n, n.size(wide, axes)), wide.shape.dtype)
-    divisor = n.add("max", n.add("sub", count, n.literal(correction, wide.shape.dtype)), n.literal(0, wide.shape.dtype))
+    divisor = n.add("max", n.add("sub", count, n.tensor(correction, wide.shape.dtype)), n.literal(0, wide.shape.dtype))
     out = n.pointwise("div", total, divisor)
     drop = axes if not keep or not x.shape.rank else ()
     found = [n.convert(n.squeeze(i, drop) if drop else i, dtype) for i in (out, mean)]
@@ -103,8 +103,7 @@ def variance(
 
 
 def spread(n: Node, x: Instruction, dim: Any, correction: Any, keepdim: bool) -> tuple[Instruction, Instruction]:
-    given = 1 if correction is None else float(correction)
-    return variance(n, x, n.reduced_axes(x, dim), given, keepdim)
+    return variance(n, x, n.reduced_axes(x, dim), 1 if correction is None else correction, keepdim)
 
 
 @converts("var.correction", "std.correction")
