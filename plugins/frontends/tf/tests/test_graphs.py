@@ -286,6 +286,63 @@ def test_combined_suppression_of_other_boxes_is_refused(
     refused(g, kind, match)
 
 
+def crop(image: np.ndarray, box: np.ndarray, counts: tuple[int, int], nearest: bool, outside: float) -> np.ndarray:
+    """Returns one crop, pixel by pixel, as TensorFlow's CropAndResize defines it."""
+    out = np.full((*counts, image.shape[2]), outside, F)
+    rows, columns = (
+        [0.5 * (a + b) * (size - 1)] if count == 1 else [a * (size - 1) + k * (b - a) * (size - 1) / (count - 1) for k in range(count)]
+        for a, b, size, count in zip(box[:2], box[2:], image.shape[:2], counts, strict=True)
+    )  # fmt: skip
+    for r, y in enumerate(rows):
+        for c, x in enumerate(columns):
+            if not (0 <= y <= image.shape[0] - 1 and 0 <= x <= image.shape[1] - 1):
+                continue
+            if nearest:
+                out[r, c] = image[int(np.floor(y + 0.5)), int(np.floor(x + 0.5))]
+                continue
+            top, left, bottom, right = int(np.floor(y)), int(np.floor(x)), int(np.ceil(y)), int(np.ceil(x))
+            upper = image[top, left] + (image[top, right] - image[top, left]) * (x - left)
+            lower = image[bottom, left] + (image[bottom, right] - image[bottom, left]) * (x - left)
+            out[r, c] = upper + (lower - upper) * (y - top)
+    return out
+
+
+@pytest.mark.parametrize("method", ["bilinear", "nearest"])
+@pytest.mark.parametrize("counts", [(3, 4), (1, 5), (2, 1)])
+@pytest.mark.parametrize("known", [False, True])
+def test_crops_are_sampled_at_equal_steps(counts: tuple[int, int], method: str, known: bool, new_graph: Any):
+    g = new_graph()
+    g.placeholder("images", F, [2, 6, 5, 3] if known else [-1, -1, -1, 3])
+    g.placeholder("boxes", F, [-1, 4])
+    g.placeholder("entries", np.int32, [-1])
+    g.const("size", np.array(counts, np.int32))
+    g.node("CropAndResize", "y", "images", "boxes", "entries", "size", method=method, extrapolation_value=7.0)
+    images = np.random.default_rng(0).standard_normal((2, 6, 5, 3)).astype(F)
+    # samples are not near the middle between two pixels, unless exactly there
+    inside, outside = (
+        [[0, 0, 1, 1], [0.13, 0.21, 0.77, 0.91], [0.83, 0.94, 0.22, 0.11]],
+        [[-0.3, 0.1, 0.53, 1.4], [2, 2, 3, 3]],
+    )
+    boxes = np.array([*inside, *outside, [0.41] * 4], F)
+    entries = np.array([0, 1, 0, 1, 0, 1], np.int32)
+    (found,) = run(g, ["y"], images=images, boxes=boxes, entries=entries)
+    pairs = zip(boxes.astype(np.float64), entries, strict=True)
+    want = np.stack([crop(images[e], b, counts, method == "nearest", 7.0) for b, e in pairs])
+    np.testing.assert_allclose(found, want, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("entry", [-1, 2])
+def test_crops_of_images_that_do_not_exist_are_errors(entry: int, new_graph: Any):
+    g = new_graph()
+    g.placeholder("entries", np.int32, [1])
+    g.const("images", np.zeros((2, 3, 3, 1), F))
+    g.const("boxes", np.array([[0, 0, 1, 1]], F))
+    g.const("size", np.array([2, 2], np.int32))
+    g.node("CropAndResize", "y", "images", "boxes", "entries", "size")
+    with pytest.raises(mgx.ShapeError):
+        run(g, ["y"], entries=np.array([entry], np.int32))
+
+
 @pytest.mark.parametrize("extent", [0, -1])
 @pytest.mark.parametrize("kinds", [1, 3])
 def test_combined_suppression_without_boxes(extent: int, kinds: int, new_graph: Any):
