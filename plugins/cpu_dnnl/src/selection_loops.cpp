@@ -40,14 +40,38 @@ template <typename Entry>
     std::sort(entries, entries + k);
 }
 
+// Returns a bound of the k least of n keys: the k-th of the least keys of `lanes` >= k interleaved parts, which are found vectorized.
+// Little more than k of random keys are within it if there are at least twice as many parts.
+template <int64_t lanes, typename Key, typename KeyAt>
+Key bound_of_least(int64_t n, int64_t k, const KeyAt &key_at) {
+    Key least[lanes];
+    for (int64_t j = 0; j < lanes; ++j)
+        least[j] = key_at(j);
+    for (int64_t at = lanes; at + lanes <= n; at += lanes)
+        for (int64_t j = 0; j < lanes; ++j)
+            least[j] = std::min(least[j], key_at(at + j));
+    std::nth_element(least, least + k - 1, least + lanes);
+    return least[k - 1];
+}
+
 // Writes the k least of n entries, sorted, to the start of `entries`, a buffer of `size` > k entries.  When the buffer is full it
-// is cut to the k best, and the last of these then rejects most further elements.
+// is cut to the k best, and the last of these then rejects most further elements.  In long lines, a bound rejects them from the start.
 template <typename Key, typename KeyAt>
 void first_entries(int64_t n, int64_t k, Entry<Key> *entries, int64_t size, const KeyAt &key_at) {
     constexpr int64_t block = 16;
     int64_t count = 0;
     bool full = false;
     Key limit = 0;
+    auto start = [&](auto lanes) {
+        constexpr int64_t parts = decltype(lanes)::value;
+        if (full || 2 * k > parts || n < 8 * parts) return;
+        const Key bound = bound_of_least<parts, Key>(n, k, key_at);
+        full = bound < std::numeric_limits<Key>::max();
+        limit = static_cast<Key>(bound + 1);
+    };
+    start(std::integral_constant<int64_t, 64> {});
+    start(std::integral_constant<int64_t, 128> {});
+    start(std::integral_constant<int64_t, 256> {});
     auto take = [&](Key key, int64_t i) {
         if (full && key >= limit) return; // on ties the lowest index wins
         entries[count++] = Entry<Key> {key, static_cast<uint32_t>(i)};
@@ -77,8 +101,7 @@ void first_entries(int64_t n, int64_t k, Entry<Key> *entries, int64_t size, cons
     sort(entries, k);
 }
 
-// The same for small k, by insertion sort.  Of long lines, the least keys of `lanes` interleaved parts are found first, vectorized:
-// the k-th of them bounds the k least, so that little more than k elements are sorted.
+// The same for small k, by insertion sort.
 template <typename Key, typename KeyAt>
 void few_entries(int64_t n, int64_t k, Entry<Key> *entries, const KeyAt &key_at) {
     constexpr int64_t lanes = 32;
@@ -96,14 +119,7 @@ void few_entries(int64_t n, int64_t k, Entry<Key> *entries, const KeyAt &key_at)
     };
     int64_t i = 0;
     if (n >= 8 * lanes) {
-        Key least[lanes];
-        for (int64_t j = 0; j < lanes; ++j)
-            least[j] = key_at(j);
-        for (int64_t at = lanes; at + lanes <= n; at += lanes)
-            for (int64_t j = 0; j < lanes; ++j)
-                least[j] = std::min(least[j], key_at(at + j));
-        std::nth_element(least, least + k - 1, least + lanes);
-        limit = least[k - 1];
+        limit = bound_of_least<lanes, Key>(n, k, key_at);
         for (; i + lanes <= n; i += lanes) {
             const Key most = limit;
             int any = 0;

@@ -56,6 +56,26 @@ def test_few_of_lines_that_are_scanned_in_blocks(agrees: Check, n: int) -> None:
         agrees(mgx.op("topk", k=5, axis=-1, largest=largest), lines)
 
 
+@pytest.mark.parametrize(
+    ("n", "k"), [(511, 20), (512, 20), (600, 32), (1024, 64), (1100, 50), (2048, 128), (2600, 100)]
+)
+@pytest.mark.parametrize("name", ["float32", "float16", "int64", "uint8"])
+def test_topk_of_lines_with_a_bound(agrees: Check, name: str, n: int, k: int) -> None:
+    """Random lines, sorted ones, the best ones all in one of the parts or at the end, equal ones, and NaN among the best."""
+    lines = rng.standard_normal((7, n)) * 50
+    lines[1] = np.sort(lines[1])
+    lines[2] = np.sort(lines[2])[::-1]
+    lines[3, ::64] += 100
+    lines[4, -k:] += 100
+    lines[5] = rng.integers(0, 3, n)
+    if name.startswith("float"):
+        lines[6, rng.integers(0, n, k + 2)] = np.nan
+    x = np.abs(lines).astype(name) if name == "uint8" else lines.astype(name)
+    for largest in (True, False):
+        agrees(mgx.op("topk", k=k, axis=-1, largest=largest), x)
+        agrees(mgx.op("topk", k=k, axis=0, largest=largest), np.ascontiguousarray(x.T))
+
+
 @pytest.mark.parametrize("axis", [0, 2, -2])
 @pytest.mark.parametrize("kind", [np.int64, np.int32])
 def test_topk_of_a_count_known_while_running(agrees: Check, fails: Check, axis: int, kind: Any) -> None:
