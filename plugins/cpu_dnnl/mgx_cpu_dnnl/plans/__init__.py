@@ -16,6 +16,7 @@ from . import (
     byte_tiles,
     convolution,
     depthwise_convolution,
+    few_outputs,
     grouped_convolution,
     integer_products,
     loop_products,
@@ -74,6 +75,7 @@ def _add_lazy(plans: Kernels) -> Kernels:
 
 PLANS: Kernels = _add_lazy(
     representation.PLANS
+    + few_outputs.PLANS
     + winograd.PLANS
     + pointwise_convolution.PLANS
     + grouped_convolution.PLANS
