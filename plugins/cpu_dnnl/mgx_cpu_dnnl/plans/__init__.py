@@ -28,6 +28,7 @@ from . import (
     representation,
     window_products,
     winograd,
+    winograd_volumes,
 )
 
 __all__ = ["PLANS"]
@@ -77,6 +78,7 @@ PLANS: Kernels = _add_lazy(
     representation.PLANS
     + few_outputs.PLANS
     + winograd.PLANS
+    + winograd_volumes.PLANS
     + pointwise_convolution.PLANS
     + grouped_convolution.PLANS
     + depthwise_convolution.PLANS

@@ -24,7 +24,7 @@ from .links import encode_links, input_and_result, result_extents, two_axes
 from .native_loops import native_loop
 from .offer import FLOATS
 
-__all__ = ["PLANS"]
+__all__ = ["MIN_CHANNELS", "PLANS", "emit_filtering", "transformed_weights"]
 
 PLANS = Kernels("cpu")
 LANES_AVX512: Final = 16
@@ -78,20 +78,26 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         raise Refused("direct summation is about as fast")
     x, out = input_and_result(e, x, w, lens, epilogue)
     links = encode_links(epilogue, lens)
-    recipe = Recipe("winograd", (tile.numbers, lanes, op.group))
+    updated = epilogue is not None and epilogue.residual is not None
+    weights = transformed_weights(e, w, tile, op.group)
+    emit_filtering(e, tile, problem, x, weights, out, links, two_axes(moves.begins, 0), updated)
+    return out
+
+
+def transformed_weights(e: CpuEmitter, w: Value, tile: Tile, groups: int) -> Value:
+    """Returns constant weights [o, c / groups, ..] as the filters of tiles."""
+    recipe = Recipe("winograd", (tile.numbers, native().winograd_lanes(), groups))
 
     def transformed(weights: Array) -> Derived:
-        source = weights if len(window) == 2 else weights[:, :, None]
+        source = weights if weights.ndim == 4 else weights[:, :, None]
         made = Derived([source], apply_recipe(recipe, source), recipe=recipe)
         forget_pages(weights)
         return made
 
-    updated = epilogue is not None and epilogue.residual is not None
-    _emit(e, tile, problem, x, e.made_of(w, recipe, transformed), out, links, two_axes(moves.begins, 0), updated)
-    return out
+    return e.made_of(w, recipe, transformed)
 
 
-def _emit(
+def emit_filtering(
     e: CpuEmitter,
     tile: Tile,
     p: Problem,
