@@ -9,6 +9,7 @@ from mgx_core.ir.text.parser import parse_module
 from mgx_core.ir.verify import verify
 from mgx_core.ops import STANDARD
 from mgx_core.ops.broadcast import Multibroadcast
+from mgx_core.ops.fourier import Dft
 from mgx_core.ops.index import Gather
 from mgx_core.ops.sequence import SequenceAt
 from mgx_core.passes.fold_constants import FoldConstants
@@ -119,6 +120,16 @@ def test_a_gather_from_a_literal_may_be_larger_in_proportion_to_the_limit(limit:
         assert module.outputs[0].is_literal == folds
         if folds:
             assert np.array_equal(module.outputs[0].get_literal().value, [np.arange(columns)] * 2)
+
+
+def test_a_transform_of_a_literal_may_be_larger_in_proportion_to_the_limit() -> None:
+    """As many complex numbers as fit the limit, and one more."""
+    for length, folds in (((512 + 160) // 2, True), ((512 + 162) // 2, False)):
+        module = Module("main")
+        signal = module.add_literal(np.arange(512, dtype=np.float32).reshape(512, 1))
+        module.add_return([module.add(Dft(axis=0, dft_length=length), signal)])
+        FoldConstants(limit=10).apply(module)
+        assert module.outputs[0].is_literal == folds
 
 
 def test_extents_that_were_open_become_known():
