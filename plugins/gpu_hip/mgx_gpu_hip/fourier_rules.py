@@ -26,7 +26,7 @@ def transform_as_product(i: Instruction, b: Builder) -> Instruction | No | None:
     Matrix units multiply 2,048 rows by 2,048 x 2,050 elements in 29 us; two products with small matrices, conversions and copies
     took 112 us forward and 196 back (H200).
     """
-    if len(i.users) == 1 and _transform_of(_read_by_slice(i)) is i:
+    if len(i.users) == 1 and (found := _sliced(_read_by_slice(i))) is not None and found[0] is i:
         return None  # computed with the slice
     return _product(i, b)
 
@@ -34,11 +34,11 @@ def transform_as_product(i: Instruction, b: Builder) -> Instruction | No | None:
 @TRANSFORMS.on(Slice, reads=(Dft, Squeeze), changes=ROUNDING)
 def sliced_transform_as_product(i: Instruction, b: Builder) -> Instruction | No | None:
     """slice(dft(x)) of 16-bit floats along the transformed axis -> dot(x, the columns of the slice), also if squeezed before."""
-    transform = _transform_of(i)
-    if transform is None:
+    found = _sliced(i)
+    if found is None:
         return None
-    ((begin, end, _),) = (ranges(i) or {}).values()
-    made = _product(transform, b, (begin, end))
+    transform, kept = found
+    made = _product(transform, b, kept)
     if isinstance(made, Instruction) and i.inputs[0] is not transform:
         return b.add(i.inputs[0].op, made)
     return made
@@ -50,8 +50,8 @@ def _read_by_slice(transform: Instruction) -> Instruction:
     return reader.users[0] if isinstance(reader.op, Squeeze) and len(reader.users) == 1 else reader
 
 
-def _transform_of(cut: Instruction) -> Instruction | None:
-    """Returns the transform of which a slice with known bounds is the only reader, if it cuts the transformed axis alone."""
+def _sliced(cut: Instruction) -> tuple[Instruction, tuple[int, int]] | None:
+    """Returns the transform of which a slice is the only reader, and the bounds, if it cuts the transformed axis alone."""
     wanted = ranges(cut) if isinstance(cut.op, Slice) else None
     if wanted is None or len(wanted) != 1:
         return None
@@ -61,8 +61,9 @@ def _transform_of(cut: Instruction) -> Instruction | None:
     if not isinstance(x.op, Dft) or len(x.inputs) > 1 or len(x.users) != 1:
         return None
     ((axis, (begin, end, step)),) = wanted.items()
-    known = isinstance(begin, int) and isinstance(end, int) and step == 1
-    return x if known and axis == x.op.along(x.shape.rank, x.op.axis) else None
+    if not isinstance(begin, int) or not isinstance(end, int) or step != 1:
+        return None
+    return (x, (begin, end)) if axis == x.op.along(x.shape.rank, x.op.axis) else None
 
 
 def _product(transform: Instruction, b: Builder, kept: tuple[int, int] | None = None) -> Instruction | No | None:
