@@ -304,6 +304,14 @@ class NativeProgram:
 
         Returns False and changes nothing if the new loop needs more scratch memory.
         """
+    def vary(self, places: Sequence[tuple[int, int, int, int, int]]) -> None:
+        """Declares numbers that `assign` sets.
+
+        Each has a kind, an index, the number of a loop in the step, a position, and the index of its value: extents of inputs (0)
+        and outputs (1), position: the axis; arguments (2), work (3), grain (4) of loops, and byte offsets of their buffers (5).
+        """
+    def assign(self, numbers: Sequence[int]) -> None:
+        """Sets the declared numbers for the next runs; must not be called during a run."""
     def add_host(
         self,
         name: str,

@@ -96,6 +96,33 @@ void Program::prepare_single() {
     });
 }
 
+void Program::assign(const std::vector<int64_t> &numbers) {
+    bool moved = false;
+    auto set = [&](int64_t &place, int64_t value) {
+        const bool changed = place != value;
+        place = value;
+        return changed;
+    };
+    for (const Varying &v : varying_) {
+        const int64_t value = numbers.at(v.number);
+        switch (v.kind) {
+            case Varying::Kind::input:
+            case Varying::Kind::output: {
+                ArraySpec &spec = v.kind == Varying::Kind::input ? inputs_.at(v.of).spec : outputs_.at(v.of);
+                set(spec.dims.at(v.at), value);
+                break;
+            }
+            case Varying::Kind::argument: set(loop_step(v.of).loop(v.part).args.at(v.at), value); break;
+            case Varying::Kind::work: set(loop_step(v.of).loop(v.part).work, value); break;
+            case Varying::Kind::grain: set(loop_step(v.of).loop(v.part).grain, value); break;
+            case Varying::Kind::offset: moved |= set(loop_step(v.of).ref(v.at).offset, value); break;
+        }
+    }
+    if (!moved) return;
+    std::lock_guard<std::mutex> lock(frames_mutex_);
+    free_.clear(); // frames hold addresses with the offsets
+}
+
 std::vector<py::object *> Program::owned() {
     std::vector<py::object *> list;
     for (auto &value : values_)

@@ -13,6 +13,17 @@
 
 namespace mgx {
 
+// A number of a program that depends on the extents of its inputs: an extent of an input or a result, or an argument, the work
+// items, the least items of a thread, or an operand's offset of a loop step.
+struct Varying {
+    enum class Kind : int64_t { input, output, argument, work, grain, offset };
+    Kind kind;
+    size_t of; // index of the input, result or step
+    size_t part; // of the step's loops
+    size_t at; // axis, argument or operand
+    size_t number; // index of its value in the numbers that `assign` takes
+};
+
 class Program {
 public:
     explicit Program(std::string name, int64_t arena_bytes);
@@ -30,6 +41,7 @@ public:
     void begin_loop(const std::string &name, const Trips &trips); // the steps added next are the loop body
     void end_loop(const std::string &name);
     void add_result(int value); // results in order: outputs or objects
+    void vary(std::vector<Varying> places); // numbers that `assign` sets
     void finish(bool touch);
 
     // accessors
@@ -51,8 +63,10 @@ public:
     pybind11::list run_arrays(const pybind11::list &inputs);
     std::vector<double> time(const pybind11::list &inputs, int runs, int warmup);
     void prepare_single();
+    void assign(const std::vector<int64_t> &numbers); // sets the numbers for the extents of the next runs; not during a run
 
     std::vector<pybind11::object *> owned(); // references to Python objects, for the garbage collector
+    LoopStep &loop_step(size_t index) const; // ParameterError if that step is not a loop
     void drop_references(); // drops these references; the program cannot run afterwards
 
 private:
@@ -97,6 +111,7 @@ private:
     std::vector<int> results_;
     size_t objects_ = 0;
     std::vector<std::unique_ptr<Step>> steps_;
+    std::vector<Varying> varying_;
     std::vector<OpenBranch> branches_; // open, innermost last
     std::vector<OpenLoop> loops_;
     pybind11::object keep_;

@@ -136,10 +136,9 @@ void bind_program(py::module_ &module) {
                     // Replaces all loops of a step by one.  Returns False and changes nothing if it needs more scratch memory.
                     [](Program &p, size_t step, size_t address, std::vector<int64_t> args, int64_t work, int64_t grain,
                             int64_t scratch) {
-                        auto loop = step < p.steps().size() ? dynamic_cast<LoopStep *>(p.steps()[step].get()) : nullptr;
-                        if (!loop) throw Failure(Fault::parameter, "step " + std::to_string(step) + " is not a loop");
-                        if (!loop->fits(scratch)) return false;
-                        loop->replace({{reinterpret_cast<LoopFunction>(address), std::move(args), work, grain}});
+                        LoopStep &loop = p.loop_step(step);
+                        if (!loop.fits(scratch)) return false;
+                        loop.replace({{reinterpret_cast<LoopFunction>(address), std::move(args), work, grain}});
                         return true;
                     },
                     py::arg("step"), py::arg("address"), py::arg("args"), py::arg("work"), py::arg("grain"), py::arg("scratch"))
@@ -168,6 +167,15 @@ void bind_program(py::module_ &module) {
                     py::arg("name"), py::arg("counter"), py::arg("bound"), py::arg("going"), py::arg("sure"),
                     py::arg("most"))
             .def("end_loop", &Program::end_loop, py::arg("name"))
+            .def("vary",
+                    [](Program &p, const std::vector<std::tuple<int64_t, size_t, size_t, size_t, size_t>> &places) {
+                        std::vector<Varying> found;
+                        for (auto [kind, of, part, at, number] : places)
+                            found.push_back({static_cast<Varying::Kind>(kind), of, part, at, number});
+                        p.vary(std::move(found));
+                    },
+                    py::arg("places"))
+            .def("assign", &Program::assign, py::arg("numbers"))
             .def("finish", &Program::finish, py::arg("touch") = true)
             .def("run", &Program::run, py::arg("inputs"), py::arg("outputs"), py::arg("arena") = 0)
             .def("run_arrays", &Program::run_arrays, py::arg("inputs"))

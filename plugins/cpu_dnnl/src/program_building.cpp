@@ -103,4 +103,16 @@ void Program::add_result(int id) {
     results_.push_back(id);
 }
 
+LoopStep &Program::loop_step(size_t index) const {
+    auto loop = index < steps_.size() ? dynamic_cast<LoopStep *>(steps_[index].get()) : nullptr;
+    if (!loop) throw Failure(Fault::parameter, "step " + std::to_string(index) + " is not a loop");
+    return *loop;
+}
+
+void Program::vary(std::vector<Varying> places) {
+    for (const Varying &v : places)
+        if (v.kind != Varying::Kind::input && v.kind != Varying::Kind::output) loop_step(v.of);
+    varying_ = std::move(places);
+}
+
 } // namespace mgx

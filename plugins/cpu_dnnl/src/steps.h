@@ -70,6 +70,7 @@ class PointerStep : public Step {
 public:
     PointerStep(std::string name, std::vector<Ref> refs) : Step(std::move(name)), refs_(std::move(refs)) {}
     void build(Frame &frame, size_t index) const override;
+    Ref &ref(size_t operand) { return refs_.at(operand); } // not during a run
 
 protected:
     std::vector<Ref> refs_;
@@ -103,6 +104,7 @@ public:
     }
     pybind11::object deferred() const { return deferred_; }
     bool fits(int64_t scratch) const { return scratch <= scratch_; }
+    Loop &loop(size_t part) { return versions_.back()->at(part); } // not during a run
     void replace(std::vector<Loop> loops) {
         versions_.push_back(std::make_unique<std::vector<Loop>>(std::move(loops)));
         loops_.store(versions_.back().get(), std::memory_order_release);

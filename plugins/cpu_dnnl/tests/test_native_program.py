@@ -423,3 +423,29 @@ def test_a_forked_child_compiles_on_one_thread() -> None:
         return n.thread_count() == 1 and np.allclose(made.run_arrays([given])[0], wanted, rtol=1e-3, atol=1e-3)
 
     assert holds_in_a_child(check)
+
+
+def test_numbers_of_steps_follow_the_extents_of_a_run() -> None:
+    program = n.NativeProgram("rows", 0)
+    source, out = program.input(np.float32, (4, 3)), program.output(np.float32, (8, 3))
+    copy = n.native_loop("copy_4")
+    program.add_loop("first", copy, None, [source, out], [1, 12, 1, 1], 12, 1)
+    program.add_loop("second", copy, None, [source, (out, 48)], [1, 12, 1, 1], 12, 1)
+    program.vary([
+        (0, 0, 0, 0, 0), (1, 0, 0, 0, 1),
+        *((kind, step, 0, at, 2) for step in (0, 1) for kind, at in ((2, 1), (3, 0), (4, 0))), (5, 1, 0, 1, 3),
+    ])  # fmt: skip
+    program.finish()
+    for rows in (4, 9, 2, 2, 300):
+        program.assign([rows, 2 * rows, 3 * rows, 12 * rows])
+        x = np.random.default_rng(rows).standard_normal((rows, 3)).astype(np.float32)
+        (y,) = program.run_arrays([x])
+        np.testing.assert_array_equal(y, np.concatenate([x, x]))
+    with pytest.raises(ParameterError, match=r"must be float32\[300, 3\]"):
+        program.run_arrays([x[1:]])
+
+
+def test_only_numbers_of_loops_follow_extents() -> None:
+    program, *_ = mlp()
+    with pytest.raises(ParameterError, match="step 1 is not a loop"):
+        program.vary([(2, 1, 0, 0, 0)])
