@@ -13,6 +13,7 @@ from ..types import dtype as dt
 from ..types.dim import Dim, Sym
 from ..types.dim_text import parse
 from ..types.shape import OptionalShape, SequenceShape, Shape, TupleShape
+from ..types.traced_int import TracedInt
 
 __all__ = ["MISSING", "Field", "show"]
 
@@ -52,7 +53,7 @@ def _dim(value: Any) -> Dim:
         return value
     if isinstance(value, str):
         return parse(value, {})
-    return _int(value)
+    return value if type(value) is TracedInt else _int(value)
 
 
 def _bytes(value: Any) -> bytes:

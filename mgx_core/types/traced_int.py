@@ -1,0 +1,275 @@
+"""Traced numbers: ints that know how they were computed from extents of arguments, and the conditions that code tested on them.
+
+Steps emitted for traced extents are valid for all extents that meet the recorded conditions.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from .dim import Dim, Sym, compare, maximum, substitute, symbol
+
+__all__ = ["SMALLEST", "Trace", "TracedInt", "dim_of", "divides", "larger", "plain_or_traced", "usual"]
+
+SPAN: Final = 64  # how much larger or smaller numbers may be than those that choices were made for
+SMALLEST: Final = 2  # the least value of a traced extent: axes of extent 0 and 1 are treated differently everywhere
+
+
+_serial = itertools.count()
+
+
+class Trace:
+    """The symbols of traced extents, and the conditions under which the traced computation is valid.
+
+    Each condition is a pair of an expression and a relation to 0.
+    like: a trace of the same extents with other values, whose choices are repeated.
+    """
+
+    def __init__(self, like: Trace | None = None) -> None:
+        self.names: list[str] = []
+        self.conditions: dict[tuple[Dim, str], None] = {}
+        self._suffix = f"t{next(_serial)}"  # caches must not mistake the numbers of one trace for those of another
+        self._values: dict[str, Dim] = {}
+        self._like = like
+
+    def extent(self, value: int) -> int:
+        """Returns an extent with a symbol of its own."""
+        name = f"x{len(self.names)}{self._suffix}"
+        usual = value if self._like is None else self._like._values[self._like.names[len(self.names)]]
+        self.names.append(name)
+        self._values[name] = usual
+        return TracedInt.of(value, symbol(name, SMALLEST), self)
+
+    def text(self, number: int) -> str:
+        """Returns the expression of a number as text, which is the same in a trace like this one."""
+        return str(dim_of(number)).replace(self._suffix, "")
+
+    def usual(self, dim: Dim) -> int:
+        """Returns the number that a choice is made for; the choice is valid for other numbers of about its size."""
+        found = substitute(dim, self._values)
+        assert isinstance(found, int)
+        for difference, relation in ((SPAN * dim - found, ">="), (dim - SPAN * found, "<=")):
+            self.decides(difference, relation, True)
+        return found
+
+    def evaluator(self, numbers: Sequence[int]) -> Callable[..., list[int]]:
+        """Returns a function of the symbols' values that computes numbers."""
+        return self._function(f"[{', '.join(str(dim_of(n)) for n in numbers)}]")
+
+    def test(self) -> Callable[..., bool]:
+        """Returns a function of the symbols' values that tests the conditions."""
+        tests = [f"{name} >= {SMALLEST}" for name in self.names]
+        tests += [f"{dim} {relation} 0" for dim, relation in self.conditions]
+        return self._function(" and ".join(tests))
+
+    def _function(self, text: str) -> Callable[..., Any]:
+        made: Callable[..., Any] = eval(f"lambda {', '.join(self.names)}: {text}", {"max": max, "min": min})
+        return made
+
+    def decides(self, difference: Dim, relation: str, holds: bool) -> bool:
+        """Records that a comparison of a difference with 0 was true or false; returns this outcome."""
+        if compare(difference, relation, 0) is None:
+            self.conditions[difference, relation if holds else OPPOSITE[relation]] = None
+        return holds
+
+
+OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
+
+
+class TracedInt(int):
+    """A number computed from traced extents, with the expression."""
+
+    dim: Sym
+    trace: Trace
+
+    @classmethod
+    def of(cls, value: int, dim: Dim, trace: Trace) -> int:
+        """Returns a plain int if the expression is constant."""
+        if not isinstance(dim, Sym):
+            return dim
+        made = int.__new__(cls, value)
+        made.dim, made.trace = dim, trace
+        return made
+
+    # arithmetic
+
+    def _with(self, value: int, dim: Dim) -> int:
+        return TracedInt.of(value, dim, self.trace)
+
+    def __add__(self, other: Any) -> Any:
+        return (
+            self._with(int.__add__(self, other), self.dim + dim_of(other)) if isinstance(other, int) else NotImplemented
+        )
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Any:
+        return self._with(int.__neg__(self), -self.dim)
+
+    def __sub__(self, other: Any) -> Any:
+        return self + -other if isinstance(other, int) else NotImplemented
+
+    def __rsub__(self, other: Any) -> Any:
+        return -self + other if isinstance(other, int) else NotImplemented
+
+    def __mul__(self, other: Any) -> Any:
+        return (
+            self._with(int.__mul__(self, other), self.dim * dim_of(other)) if isinstance(other, int) else NotImplemented
+        )
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: Any) -> Any:
+        if not isinstance(other, int):
+            return NotImplemented
+        return self._with(int.__floordiv__(self, other), self.dim // dim_of(other))
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        if not isinstance(other, int):
+            return NotImplemented
+        return self._with(int.__floordiv__(int(other), int(self)), dim_of(other) // self.dim)
+
+    def __mod__(self, other: Any) -> Any:
+        if not isinstance(other, int):
+            return NotImplemented
+        return self._with(int.__mod__(self, other), self.dim % dim_of(other))
+
+    def __rmod__(self, other: Any) -> Any:
+        if not isinstance(other, int):
+            return NotImplemented
+        return self._with(int.__mod__(int(other), int(self)), dim_of(other) % self.dim)
+
+    def __abs__(self) -> Any:
+        return -self if self < 0 else self
+
+    def __pos__(self) -> Any:
+        return self
+
+    # comparisons
+
+    def _decides(self, other: Any, relation: str, holds: Any) -> Any:
+        if holds is NotImplemented or not isinstance(other, int):
+            return holds
+        return self.trace.decides(self.dim - dim_of(other), relation, holds)
+
+    def __eq__(self, other: object) -> Any:
+        return self._decides(other, "==", int.__eq__(self, other))
+
+    def __ne__(self, other: object) -> Any:
+        return self._decides(other, "!=", int.__ne__(self, other))
+
+    def __lt__(self, other: Any) -> Any:
+        return self._decides(other, "<", int.__lt__(self, other))
+
+    def __le__(self, other: Any) -> Any:
+        return self._decides(other, "<=", int.__le__(self, other))
+
+    def __gt__(self, other: Any) -> Any:
+        return self._decides(other, ">", int.__gt__(self, other))
+
+    def __ge__(self, other: Any) -> Any:
+        return self._decides(other, ">=", int.__ge__(self, other))
+
+    def __bool__(self) -> bool:
+        return self != 0  # type: ignore[no-any-return]
+
+    def __hash__(self) -> int:
+        return hash(self.dim)  # not that of the number, so that caches distinguish both
+
+    # what has no expression makes the trace valid for this number only
+
+    def _fixed(self) -> int:
+        value = int.__int__(self)
+        self.trace.decides(self.dim - value, "==", True)
+        return value
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._fixed() / other
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return other / self._fixed()
+
+    def __float__(self) -> float:
+        return float(self._fixed())
+
+    def __divmod__(self, other: Any) -> Any:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Any) -> Any:
+        return other // self, other % self
+
+    def __pow__(self, other: Any, modulus: Any = None) -> Any:
+        return pow(self._fixed(), other, modulus)
+
+    def __rpow__(self, other: Any, modulus: Any = None) -> Any:
+        return pow(other, self._fixed(), modulus)
+
+    def __and__(self, other: Any) -> Any:
+        return self._fixed() & other
+
+    __rand__ = __and__
+
+    def __or__(self, other: Any) -> Any:
+        return self._fixed() | other
+
+    __ror__ = __or__
+
+    def __xor__(self, other: Any) -> Any:
+        return self._fixed() ^ other
+
+    __rxor__ = __xor__
+
+    def __lshift__(self, other: Any) -> Any:
+        return self._fixed() << other
+
+    def __rlshift__(self, other: Any) -> Any:
+        return other << self._fixed()
+
+    def __rshift__(self, other: Any) -> Any:
+        return self._fixed() >> other
+
+    def __rrshift__(self, other: Any) -> Any:
+        return other >> self._fixed()
+
+    def __invert__(self) -> int:
+        return ~self._fixed()
+
+    def bit_length(self) -> int:
+        return self._fixed().bit_length()
+
+    def __repr__(self) -> str:
+        return int.__repr__(self)
+
+    def __reduce__(self) -> Any:
+        return int, (int(self),)
+
+
+def usual(number: int) -> int:
+    """Returns a number for a choice that is right for all numbers, and good for similar ones; records no exact condition."""
+    return number.trace.usual(number.dim) if type(number) is TracedInt else number
+
+
+def divides(divisor: int, number: int) -> bool:
+    """Returns True if a number is a multiple of another for all traced extents."""
+    rest = number % divisor
+    return type(rest) is not TracedInt and rest == 0
+
+
+def larger(a: int, b: int) -> int:
+    """Returns the larger number: an expression, and no condition, if one is traced."""
+    traced = next((n for n in (a, b) if type(n) is TracedInt), None)
+    if traced is None:
+        return max(a, b)
+    return TracedInt.of(max(int(a), int(b)), maximum(dim_of(a), dim_of(b)), traced.trace)
+
+
+def plain_or_traced(number: int) -> int:
+    """Returns a number without what a target's own type of ints carries, unless that is a trace."""
+    return number if type(number) is TracedInt else int(number)
+
+
+def dim_of(number: int) -> Dim:
+    """Returns the expression of a number; the number itself if it is not traced."""
+    return number.dim if type(number) is TracedInt else number
