@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from mgx_core import DeviceError, Instruction, Kernels, Module, No, Shape, UnsupportedError
+from mgx_core import DeviceError, Instruction, Kernels, MgxError, Module, No, Shape, UnsupportedError
 from mgx_core.errors import Refused
 from mgx_core.records import dataclass
 from mgx_core.targets.cut import border, emitted_at_run_time
@@ -21,6 +21,8 @@ from mgx_core.targets.schedule import Schedule, Step
 from mgx_core.targets.static_part import Split
 from mgx_core.targets.values import Buffer, Value
 from mgx_core.types.argument import Array
+from mgx_core.types.dtype import int64
+from mgx_core.types.traced_int import TracedInt
 
 from .concat_sharing import Chain, Place, chains_of, places_of
 from .native_library import native
@@ -29,12 +31,19 @@ from .shared import Shared, shared
 
 if TYPE_CHECKING:
     from mgx_core.types.dtype import DType
+    from mgx_core.types.traced_int import Trace
 
     from .jit.kernel import JitKernel
 
-__all__ = ["CpuEmitter", "NativeStep"]
+__all__ = ["CpuEmitter", "NativeStep", "NotOpen"]
+
+LEAST_COUNTED: Final = 4096  # numbers of a constant that is longer than needed
 
 Install: TypeAlias = Callable[[Any, Callable[[Buffer], int]], None]
+
+
+class NotOpen(MgxError):
+    """A step takes no extents as arguments."""
 
 
 @dataclass(eq=False)
@@ -76,6 +85,8 @@ class CpuEmitter(Emitter):
         self.places: dict[Instruction, Place] = {}
         self.packs: dict[int, Buffer] = {}  # packed constants, by id; they keep them alive
         self._permuted: dict[int, tuple[Array, Value]] = {}  # by the array's id
+        self.trace: Trace | None = None  # of the extents, if they are traced
+        self.sizes: dict[Buffer, int] = {}  # traced sizes of buffers
 
     @property
     def settings(self) -> Hashable:
@@ -106,6 +117,15 @@ class CpuEmitter(Emitter):
         if self.tuning is not None:
             self.tuning.save()
         return made
+
+    def planned(self, module: Module, outputs: list[Value], parts: Split | None = None) -> Schedule:
+        """Returns the schedule; buffers of traced sizes are placed with their current ones."""
+        for step in self.steps if self.trace is not None else ():
+            for buffer in (*step.reads, *step.writes):
+                if buffer.kind == "arena" and type(buffer.bytes) is TracedInt:
+                    self.sizes[buffer] = buffer.bytes
+                    buffer.bytes = int(buffer.bytes)
+        return super().planned(module, outputs, parts)
 
     def emit_counted(
         self, module: Module, parts: Split, env: dict[Instruction, Any]
@@ -205,6 +225,13 @@ class CpuEmitter(Emitter):
             return None  # that of a group member emitted on its own: sums before requantization
         return place.inside(ins, self.allocate, dtype, lens, order)
 
+    def counting(self, count: int, dtype: DType = int64) -> Value:
+        """Returns the constant [0, 1, .., count - 1]; for a traced count, the beginning of a longer one."""
+        room = count if type(count) is not TracedInt else max(LEAST_COUNTED, 4 << int(count).bit_length())
+        if count > room:  # always false here; the steps are not valid for counts that are larger
+            raise Refused(f"at most {room} numbers are counted, got {count}")
+        return self.literal(_counted(dtype, int(room))).view_at(0, Shape(dtype, [count]))
+
     def packed(self, value: Value, plain: Any, wanted: Any, bfloat16: bool = False) -> Value:
         """Packs a constant into a primitive's layout, once.
 
@@ -289,6 +316,8 @@ class CpuEmitter(Emitter):
     ) -> None:
         """Adds a oneDNN primitive.  Arguments by oneDNN's numbers; writes_to: those written (default: DST)."""
         outputs, numbers = writes_to or {native().ARG_DST}, list(bound)
+        if self.trace is not None and any(_is_traced(v.shape) for v in bound.values()):
+            raise NotOpen(f"oneDNN compiles {name} for fixed extents")
 
         def add(e: CpuEmitter, values: Sequence[Value]) -> None:
             places = list(zip(numbers, values, strict=True))
@@ -394,9 +423,18 @@ def _bounded_by_constants(ins: Instruction) -> bool:
     )
 
 
+@lru_cache(64)
+def _counted(dtype: DType, count: int) -> Array:
+    return np.arange(count).astype(dtype.numpy)
+
+
 @lru_cache(1024)
 def _plain_shape(dtype: np.dtype[Any], lens: tuple[int, ...]) -> Shape:
     return Shape(dtype, lens)
+
+
+def _is_traced(shape: Shape) -> bool:
+    return any(type(n) is TracedInt for n in (*shape.dims, *shape.strides()))
 
 
 def _hashable(value: Any) -> Any:

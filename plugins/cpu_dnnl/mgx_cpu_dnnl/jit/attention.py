@@ -9,7 +9,9 @@ from mgx_core import dtype as dt
 from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
 from mgx_core.types.shape import Shape
+from mgx_core.types.traced_int import usual
 
+from ..grain import grain_for
 from .attention_plan import (
     Plan,
     add_args,
@@ -93,7 +95,7 @@ def compile_attention(
         name=name,
         code=engine.function(plan.key, lambda c: _write(c, plan)),
         work=heads * -(-m // chunk),
-        grain=1 if n * d * min(chunk, m) > 8192 else max(1, 16384 // max(1, n * d * min(chunk, m))),
+        grain=grain_for(16384, n * d * min(chunk, usual(m))),
         args=tuple(plan.args.values),
         scratch_bytes=scratch,
         inputs=3 + len(extra),

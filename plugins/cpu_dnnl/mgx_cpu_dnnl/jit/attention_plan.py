@@ -8,6 +8,7 @@ from dataclasses import field
 from mgx_core import dtype as dt
 from mgx_core.records import dataclass
 from mgx_core.types.shape import Shape
+from mgx_core.types.traced_int import usual
 
 from .engine import Engine
 from .graph import Graph, Node, text_of, walk
@@ -62,7 +63,7 @@ def with_batch_axes(shape: Shape) -> Shape:
 
 def tile_rows(m: int, engine: Engine) -> int:
     """Returns the rows of a register tile: many, to hide the latency of the maxima, but with little padding at the end."""
-    most = TALL if engine.wide else LOW
+    most, m = TALL if engine.wide else LOW, usual(m)
     return -(-m // -(-m // most)) if m else 1
 
 
@@ -88,7 +89,8 @@ def vectors_across(e: int, rows: int, engine: Engine) -> int:
 
 
 def chunk_of(plan: Plan, m: int, heads: int) -> int:
-    most = CHUNK if heads >= 2 else -(-m // 2)
+    m = usual(m)
+    most = CHUNK if usual(heads) >= 2 else -(-m // 2)
     pieces = -(-m // max(1, min(CHUNK, most)))
     each = -(-m // max(pieces, 1))
     return max(plan.rows, -(-each // plan.rows) * plan.rows)

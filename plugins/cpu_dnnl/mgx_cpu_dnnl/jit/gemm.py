@@ -10,7 +10,9 @@ from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.dtype import DType
+from mgx_core.types.traced_int import usual
 
+from ..grain import grain_for
 from ..native_library import native
 from .code import Code
 from .engine import Engine, Function
@@ -69,11 +71,16 @@ def compile_gemm(
         paired=paired,
     )  # fmt: skip
     # Results of shallow products that exceed the near caches: stores would wait for their lines, so these are prefetched.
-    far = not engine.wide and b.near and k <= SHALLOW_DEPTH and 4 * m * columns > native().cache_sizes().get("l2", 0)
+    far = (
+        not engine.wide
+        and b.near
+        and k <= SHALLOW_DEPTH
+        and 4 * usual(m) * columns > native().cache_sizes().get("l2", 0)
+    )
     numbers = {
         "m": m, "n": columns, "k": k, "lda": product.a.strides()[0] if m > 1 else k, "depth": b.depth, "rows": b.rows,
         "group": b.group, "panels": b.panels, "blocks": b.blocks, "groups": b.groups,
-        "near": int(b.near), "ahead": b.ahead, "rows_first": int(not b.few and m * k > LARGE_MATRIX),
+        "near": int(b.near), "ahead": b.ahead, "rows_first": int(not b.few and usual(m) * k > LARGE_MATRIX),
         "lines": -(-columns * 4 // 64) if far else 0,
     }  # fmt: skip
     plan.args.enter(numbers)
@@ -96,7 +103,7 @@ def compile_gemm(
         plan.args.values if encoded is None else encoded,
         leading=2 + plan.ragged,
         work=b.blocks * b.groups,
-        grain=max(1, 32768 // max(1, b.rows * k * b.group * width)),
+        grain=grain_for(32768, b.rows * k * b.group * width),
         scratch_bytes=4 * (sums + (b.depth * width if plan.widened else 0)),
         weights=k * columns * weights.size,
         taps=2 * k if paired else 0,
@@ -130,6 +137,7 @@ class _Blocks(NamedTuple):
 def _blocks(m: int, k: int, columns: int, weights: DType, threads: int, engine: Engine) -> _Blocks:
     """Returns the blocking of a product [m, k] times [k, columns] for the caches and threads."""
     width, few = panel_width(engine), m <= MAX_UNBLOCKED
+    whole_m, m = m, m if few else usual(m)
     height = min(max_tile_rows(engine.wide), m)
     widened = weights is dt.bfloat16 and not few
     whole = few or (k <= MAX_WHOLE_DEPTH and not widened)
@@ -146,6 +154,7 @@ def _blocks(m: int, k: int, columns: int, weights: DType, threads: int, engine: 
         blocks = -(-m // rows)
     trips = 4 * width // 64 * UNROLL  # cache lines of a panel per iteration of the innermost loop
     ahead = 0 if near or few else max(1, min(4, -(-trips // max(1, min(rows, m) // height))))
+    blocks = -(-whole_m // rows)
     return _Blocks(few, near, widened, whole, height, depth, rows, blocks, panels, group, ahead)
 
 

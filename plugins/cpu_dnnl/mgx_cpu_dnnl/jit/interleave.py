@@ -8,6 +8,7 @@ from typing import Final
 from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.shape import Shape
 
+from ..grain import grain_for
 from .code import Code, V, i64
 from .element import MEMORY
 from .engine import Engine, Function
@@ -73,7 +74,7 @@ def compile_interleave(source: Shape, target: Shape, engine: Engine, name: str) 
         name=name,
         code=code,
         work=work,
-        grain=max(1, 6 * BLOCK * work // max(1, elements)),
+        grain=grain_for(6 * BLOCK * work, elements),
         args=tuple(args.values),
         scratch_bytes=0,
         inputs=1,
@@ -85,7 +86,9 @@ def compile_interleave(source: Shape, target: Shape, engine: Engine, name: str) 
 def _is_interleaved(long: Axis, short: Axis, lanes: int, rows: int) -> bool:
     """Returns True if operand `rows` has contiguous rows and the other operand has them interleaved."""
     pixels = 1 - rows
-    fits = 1 < short.extent <= MAX_ROWS and long.extent >= lanes and short.steps[rows] != 0
+    fits = (
+        type(short.extent) is int and 1 < short.extent <= MAX_ROWS and long.extent >= lanes and short.steps[rows] != 0
+    )
     return fits and short.steps[pixels] == long.steps[rows] == 1 and long.steps[pixels] == short.extent
 
 

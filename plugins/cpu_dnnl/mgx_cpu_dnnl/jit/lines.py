@@ -9,6 +9,7 @@ from typing import Final
 from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.shape import Shape
 
+from ..grain import grain_for
 from .kernel import JitKernel
 from .native_loop import NativeLoop
 from .taps_plan import Taps
@@ -63,7 +64,7 @@ def compile_lines(x: Shape, out: Shape, taps: Mapping[int, Taps], filler: int, n
         name=name,
         code=NativeLoop(f"move_lines_{size}"),
         work=work,
-        grain=max(1, GRAIN // (length * size)),
+        grain=grain_for(GRAIN, length * size),
         args=(*args, *tables),
         scratch_bytes=0,
         inputs=1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mgx_core import dtype as dt
+from mgx_core.types.traced_int import divides, usual
 
 from .native_loop import chain_of, encode_chain
 from .pointwise_plan import BLOCK, Plan
@@ -21,7 +22,7 @@ def native_numbers(plan: Plan) -> list[int] | None:
     (result, *more), (out, *_), (*outer, inner) = plan.results, plan.outputs, plan.axes
     if more or out.dtype is not dt.float32 or plan.tile is not None or len(outer) > MAX_AXES:
         return None
-    if inner.extent < (MIN_UNEVEN_ROW if inner.extent % 16 else MIN_ROW):
+    if usual(inner.extent) < (MIN_ROW if divides(16, inner.extent) else MIN_UNEVEN_ROW):
         return None
     if inner.steps[-1] != 1 or any(step not in (0, 1) for step in inner.steps):
         return None

@@ -11,6 +11,7 @@ from mgx_core.ir.module import Module
 from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.shape import Shape
 
+from ..grain import grain_for
 from .body import prepared
 from .code import Code
 from .deferred import describe
@@ -110,7 +111,7 @@ def _kernel(
         name=name,
         code=coded.code,
         work=work,
-        grain=max(1, GRAIN // max(1, row * (1 + cost // 4))),
+        grain=grain_for(GRAIN, row * (1 + cost // 4)),
         args=tuple(coded.args),
         scratch_bytes=coded.scratch_bytes,
         inputs=len(inputs),

@@ -8,6 +8,7 @@ from dataclasses import field
 
 from mgx_core.records import dataclass
 from mgx_core.types.shape import Shape
+from mgx_core.types.traced_int import divides, usual
 
 from .graph import Graph, Node, text_of
 from .parameters import constant_text, enter_parameters, parameter_constants
@@ -66,14 +67,14 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], l
     steps = [graph.steps(n) for n in loads] + [tuple(o.strides()) for o in outputs]
     axes = axes_of(graph.dims, steps)
     main = len(loads)
-    axes.sort(key=lambda a: (-a.steps[main], -max(a.steps, default=0)))
+    axes.sort(key=lambda a: (-usual(a.steps[main]), -max(map(usual, a.steps), default=0)))
     axes = merged(axes) or [Axis(1, (1,) * len(steps))]
-    if len(axes) > 1 and axes[-1].extent < 8:  # too short for vectors: prefer strided access along a longer axis
+    if len(axes) > 1 and usual(axes[-1].extent) < 8:  # too short for vectors: prefer strided access along a longer axis
         axes = _along_another(axes)
     plan = Plan(loads, graph.outputs, outputs, len(inputs), axes, Args(), nodes, lanes)
     plan.near = max(map(abs, axes[-1].steps)) < 1 << 24
     plan.tile = _tile_axis(plan) if tiled else None
-    plan.blocks = plan.tile is None and axes[-1].extent >= 2 * BLOCK
+    plan.blocks = plan.tile is None and usual(axes[-1].extent) >= 2 * BLOCK
     plan.pairs = _short_rows(plan)
     plan.extent_args = [plan.args.add(a.extent) for a in axes]
     if plan.blocks:
@@ -101,19 +102,19 @@ def _along_another(axes: list[Axis]) -> list[Axis]:
     filled = [k for k in range(len(axes[0].steps)) if all(a.steps[k] for a in axes)]  # operands without broadcasts
     cut = [a.extent if _lines(a, filled) <= CACHED_ELEMENTS else _part(a.extent) for a in axes]
     parts = [Axis(n, a.steps, a.reduced) for n, a in zip(cut, axes, strict=True)]
-    best = max(range(len(axes) - 1), key=lambda i: (min(cut[i], MIN_VECTOR_AXIS), -_lines(parts[i], filled), i))
-    if cut[best] < MIN_VECTOR_AXIS:
+    best = max(range(len(axes) - 1), key=lambda i: (min(usual(cut[i]), MIN_VECTOR_AXIS), -_lines(parts[i], filled), i))
+    if usual(cut[best]) < MIN_VECTOR_AXIS:
         return axes
     whole, inner = axes[best], parts[best]
     outer = Axis(whole.extent // inner.extent, tuple(inner.extent * s for s in whole.steps), whole.reduced)
     rest = [a for i, a in enumerate([*axes, outer]) if i != best and a.extent > 1]
-    rest.sort(key=lambda a: -min((abs(a.steps[k]) for k in filled), default=0))
+    rest.sort(key=lambda a: -min((abs(usual(a.steps[k])) for k in filled), default=0))
     return merged([*rest, inner])
 
 
 def _part(extent: int) -> int:
     """Returns the largest divisor of the extent whose cache lines fit into a near cache; the extent if there is none."""
-    return next((n for n in range(MAX_SPLIT_ROW, MIN_VECTOR_AXIS - 1, -1) if extent % n == 0), extent)
+    return next((n for n in range(MAX_SPLIT_ROW, MIN_VECTOR_AXIS - 1, -1) if divides(n, extent)), extent)
 
 
 def _lines(axis: Axis, filled: Sequence[int]) -> int:
@@ -121,8 +122,8 @@ def _lines(axis: Axis, filled: Sequence[int]) -> int:
 
     Adjacent rows share cache lines; lines that are a multiple of 1 KiB apart evict each other.
     """
-    steps = (abs(axis.steps[k]) for k in filled)
-    return axis.extent * sum(
+    steps = (abs(usual(axis.steps[k])) for k in filled)
+    return usual(axis.extent) * sum(
         min(step, LINE_ELEMENTS) * (CONFLICT_COST if step % CONFLICT_STRIDE == 0 else 1) for step in steps
     )
 
@@ -130,21 +131,21 @@ def _lines(axis: Axis, filled: Sequence[int]) -> int:
 def _short_rows(plan: Plan) -> bool:
     """Returns True if there are many short contiguous rows, which are addressed faster one after the other."""
     inner, outer = plan.axes[-1], plan.axes[:-2]
-    contiguous = inner.extent <= SHORT_ROW and all(step in (0, 1) for step in inner.steps)
-    return plan.tile is None and contiguous and math.prod(a.extent for a in outer) >= MANY_ITEMS
+    contiguous = usual(inner.extent) <= SHORT_ROW and all(step in (0, 1) for step in inner.steps)
+    return plan.tile is None and contiguous and math.prod(usual(a.extent) for a in outer) >= MANY_ITEMS
 
 
 def _tile_axis(plan: Plan) -> int | None:
     """Returns the axis along which operands with strided access to the inner axis are contiguous."""
     axes = plan.axes
     inner = axes[-1]
-    if len(axes) < 2 or inner.extent < 4 or inner.steps[len(plan.loads)] != 1:
+    if len(axes) < 2 or usual(inner.extent) < 4 or inner.steps[len(plan.loads)] != 1:
         return None
     votes: dict[int, int] = {}
     for operand in range(len(plan.loads)):
         if inner.steps[operand] not in (0, 1):
             for i, axis in enumerate(axes[:-1]):
-                if axis.steps[operand] == 1 and axis.extent >= 4:
+                if axis.steps[operand] == 1 and usual(axis.extent) >= 4:
                     votes[i] = votes.get(i, 0) + 1
     return max(votes, key=lambda i: votes[i]) if votes else None
 

@@ -8,6 +8,7 @@ from typing import Final
 from mgx_core.records import dataclass
 from mgx_core.types.dtype import DType
 
+from ..grain import grain_for
 from .code import Code, V, i64
 from .element import MEMORY, convert, from_memory, to_memory
 from .engine import Engine
@@ -76,7 +77,7 @@ def compile_product(
         name="product",
         code=engine.function(key, lambda c: _write(c, plan)),
         work=work,
-        grain=max(1, MIN_WORK // max(1, 2 * ROWS * width * taken)),
+        grain=grain_for(MIN_WORK, 2 * ROWS * width * taken),
         args=tuple(args.values),
         scratch_bytes=0,
         inputs=2,

@@ -16,6 +16,7 @@ from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
 from mgx_core.types.shape import Shape
 
+from ..grain import grain_for
 from .body import prepared
 from .code import BITS, Code
 from .deferred import describe
@@ -101,7 +102,7 @@ def build(
         name=name,
         code=code,
         work=work,
-        grain=max(1, GRAIN // max(1, row * (1 + cost // 4))),
+        grain=grain_for(GRAIN, row * (1 + cost // 4)),
         args=tuple(plan.args.values if encoded is None else encoded),
         scratch_bytes=max(padded(row) * max(wide, 1) * len(plan.store) + 256, found.scratch_bytes if found else 0),
         inputs=len(inputs),

@@ -9,6 +9,7 @@ from dataclasses import field
 from mgx_core.errors import No
 from mgx_core.records import dataclass
 from mgx_core.types.shape import Shape
+from mgx_core.types.traced_int import divides, usual
 
 from .code import BITS
 from .element import elem_of
@@ -94,7 +95,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
     main = [k for k in range(len(steps)) if _varies(k, loads, full, graph)]
 
     def weight(axis: Axis) -> list[int]:
-        return sorted((axis.steps[k] for k in main), reverse=True)
+        return sorted((usual(axis.steps[k]) for k in main), reverse=True)
 
     reduced = merged(sorted((a for a in axes if a.reduced), key=weight, reverse=True))
     kept = merged(sorted((a for a in axes if not a.reduced), key=weight, reverse=True))
@@ -112,7 +113,7 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
     plan.width = _width(plan, engine.lanes) if columns else 1
     plan.parted = _blocked_axes(plan)
     # with AVX2 only, masked stores are ten times slower than others on some CPUs
-    plan.unmasked = columns and not engine.wide and kept[-1].extent % plan.width == 0
+    plan.unmasked = columns and not engine.wide and divides(plan.width, kept[-1].extent)
     _choose_kept(plan, plan.width)
     plan.near = max(map(abs, (kept if columns else plan.reduced)[-1].steps), default=0) < 1 << 24
     if not columns:
@@ -131,9 +132,9 @@ def make_plan(graph: Graph, inputs: Sequence[Shape], outputs: Sequence[Shape], e
 def _blocked_axes(plan: Plan) -> tuple[bool, ...]:
     """Returns, by reduced axis, True if it is summed in blocks: if the axes within have at least a block of terms."""
     floats = any(n.kind == "reduce" and n.word in SUMS and n.dtype.is_float for n in plan.nodes)
-    extents = [a.extent for a in plan.reduced]
+    extents = [usual(a.extent) for a in plan.reduced]
     inside = [math.prod(extents[i:]) for i in range(len(extents))]
-    return tuple(plan.columns and floats and plan.count > SUM_BLOCK and n >= SUM_BLOCK // 2 for n in inside)
+    return tuple(plan.columns and floats and inside[0] > SUM_BLOCK and n >= SUM_BLOCK // 2 for n in inside)
 
 
 def _split_rows(plan: Plan, lanes: int) -> None:
@@ -193,16 +194,17 @@ def _columns(kept: Sequence[Axis], reduced: Sequence[Axis], main: Sequence[int],
     if not reduced:
         return True
     rows, across = reduced[-1], kept[-1]
+    long, wide = usual(rows.extent), usual(across.extent)
     preference = sum(across.steps[k] == 1 for k in main) - sum(rows.steps[k] == 1 for k in main)
-    if preference > 0 and across.extent >= 4:
+    if preference > 0 and wide >= 4:
         return True
-    if rows.extent * 4 <= lanes and across.extent >= 4 * lanes:
+    if long * 4 <= lanes and wide >= 4 * lanes:
         return True
-    if preference < 0 or across.extent < lanes or not rows.extent:
+    if preference < 0 or wide < lanes or not long:
         return False
     # for `lanes` rows: both ways read the same cache lines, and vectors along rows need a horizontal sum each
-    vectors = lanes * -(-rows.extent // lanes) / rows.extent
-    return _load_cost(across, main) < vectors * _load_cost(rows, main) + lanes * HORIZONTAL_COST / rows.extent
+    vectors = lanes * -(-long // lanes) / long
+    return _load_cost(across, main) < vectors * _load_cost(rows, main) + lanes * HORIZONTAL_COST / long
 
 
 def _load_cost(axis: Axis, main: Sequence[int]) -> int:
@@ -216,10 +218,11 @@ def _width(plan: Plan, lanes: int) -> int:
     inner = plan.kept[-1]
     if any(step not in (0, 1) for step in inner.steps):
         return lanes
-    if cost <= 12 and inner.extent >= 4 * lanes:
+    wide = usual(inner.extent)
+    if cost <= 12 and wide >= 4 * lanes:
         return lanes * 4
-    whole = (lanes * n for n in (4, 2) if inner.extent % (lanes * n) == 0 and inner.extent >= 4 * lanes * n)
-    return next(whole, lanes) if plan.count * inner.extent >= UNCACHED_ELEMENTS else lanes
+    whole = (lanes * n for n in (4, 2) if divides(lanes * n, inner.extent) and wide >= 4 * lanes * n)
+    return next(whole, lanes) if usual(plan.count) * wide >= UNCACHED_ELEMENTS else lanes
 
 
 def _choose_kept(plan: Plan, lanes: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from mgx_core.named_tuples import NamedTuple
+from mgx_core.types.traced_int import divides, usual
 
 from .code import Code, V, i64
 
@@ -50,8 +51,8 @@ def loop_mode(extent: int, lanes: int) -> int:
 
     -1: none divides it, but the extent is so long that only the tail should be masked.
     """
-    found = next((k for k in (4 * lanes, 2 * lanes, lanes) if extent % k == 0), 1)
-    return -1 if found == 1 and extent >= 12 * lanes else found
+    found = next((k for k in (4 * lanes, 2 * lanes, lanes) if divides(k, extent)), 1)
+    return -1 if found == 1 and usual(extent) >= 12 * lanes else found
 
 
 class Args:

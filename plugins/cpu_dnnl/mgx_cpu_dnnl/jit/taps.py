@@ -15,6 +15,7 @@ import numpy as np
 from mgx_core.errors import No
 from mgx_core.types.shape import Shape
 
+from ..grain import grain_for
 from .code import Code
 from .element import computed, raw_type, supported
 from .engine import Engine
@@ -62,7 +63,7 @@ def compile_taps(
         name=name,
         code=engine.function(plan.key, lambda c: _write(c, plan)),
         work=work,
-        grain=max(1, GRAIN // max(1, inner * (2 + times))),
+        grain=grain_for(GRAIN, inner * (2 + times)),
         args=tuple(plan.args.values),
         scratch_bytes=0,
         inputs=1,

@@ -153,7 +153,7 @@ def _apply_masks(
     placed = not simple and (op.causal or max(op.left_window_size, op.right_window_size) >= 0)
     if lengths is None and not placed:
         return
-    keys = scores.operand(e.literal(np.arange(t)), [0, 0, 0, 0, 1])
+    keys = scores.operand(e.counting(t), [0, 0, 0, 0, 1])
 
     def per_sample(x: Value) -> Instruction:
         given = scores.operand(x, [0 if b == 1 else x.strides[0], 0, 0, 0, 0])
@@ -164,7 +164,7 @@ def _apply_masks(
         scores.lengths = len(scores.extra)
     if not placed:
         return
-    rows = scores.operand(e.literal(np.arange(s)), [0, 0, 0, 1, 0])
+    rows = scores.operand(e.counting(s), [0, 0, 0, 1, 0])
     at = add(Add(), rows, per_sample(offsets) if offsets is not None else scores.constant(op.offset, dt.int64))
     if op.causal:
         scores.mask_unless(add(LessOrEqual(), keys, at))

@@ -12,6 +12,7 @@ from mgx_core.errors import Refused
 from mgx_core.targets.values import Buffer, Value
 
 from ..emitter import CpuEmitter
+from ..grain import grain_for
 
 __all__ = [
     "GRAIN_BYTES", "allocate_zeros", "as_indices", "broadcast", "emit_op", "encode_box", "grain_of", "merge_axes",
@@ -90,7 +91,7 @@ def encode_box(dims: Sequence[int], *strides: Sequence[int]) -> list[int]:
 def grain_of(work: int, values: Sequence[Value]) -> int:
     """Returns the minimum items per thread for a loop that reads and writes `values`."""
     moved = sum(v.shape.elements() * v.shape.dtype.size for v in values)
-    return max(1, GRAIN_BYTES * work // max(moved, 1))
+    return grain_for(GRAIN_BYTES * work, moved)
 
 
 def as_indices(e: CpuEmitter, value: Value) -> Value:

@@ -18,6 +18,7 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
+from mgx_core.types.traced_int import TracedInt
 
 from ..emitter import CpuEmitter
 from ..native_library import native
@@ -115,7 +116,7 @@ def product_with_panels(
     others = [x.shape for x in extra]
     threads = e.threads or native().thread_count()
     product = Product(rows.shape, n, results, body, at, others, threads, axis)
-    faster = not e.engine.wide or m <= MAX_UNBLOCKED or FASTER_ROWS[0] <= m <= FASTER_ROWS[1]
+    faster = not e.engine.wide or type(m) is TracedInt or m <= MAX_UNBLOCKED or FASTER_ROWS[0] <= m <= FASTER_ROWS[1]
     if paired:
         faster = faster and 2 * n * weights.depth > native().cache_sizes().get("l2", 0)
     least = 0 if faster else EXPENSIVE

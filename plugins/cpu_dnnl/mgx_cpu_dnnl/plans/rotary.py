@@ -109,7 +109,7 @@ def _last_positions(e: CpuEmitter, numbers: Value, count: int, rows: int) -> Val
     at = body.add(Add(), body.add(Max(), body.add(Sub(), total, constant(count)), constant(0)), place)
     at = body.add(Min(), at, body.add(Sub(), body.add(Max(), total, constant(rows)), constant(1)))
     body.add_return([body.add(Where(), body.add(Less(), total, constant(0)), constant(rows), at)])
-    places = e.literal(np.arange(count))
+    places = e.counting(count)
     inputs = [
         numbers.view_at(0, Shape(numbers.shape.dtype, dims, [step, 0])),
         places.view_at(0, Shape(dt.int64, dims, [0, 1])),
@@ -139,8 +139,9 @@ def _body(dtype: Any, dims: Sequence[int]) -> Module:
 
 def _consecutive(e: CpuEmitter, first: Value, count: int) -> Value:
     """Returns consecutive positions [1, count] from the first one."""
-    steps = e.literal(np.arange(count).astype(first.shape.dtype.numpy).reshape(1, count))
-    return emit_op(e, Add(), broadcast(first, [1, count]), steps)
+    steps = e.counting(count, first.shape.dtype)
+    lens = [1, count]
+    return emit_op(e, Add(), broadcast(first, lens), steps.view_at(0, Shape(first.shape.dtype, lens)))
 
 
 def _gather_angles(e: CpuEmitter, table: Value, positions: Value) -> Value:
