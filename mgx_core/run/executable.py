@@ -6,11 +6,15 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
 
 from ..cache import Recent
 from ..errors import DeviceError, MgxError, ParameterError, PluginError, counted
 from ..garbage import rarer_collections
+from ..ir.symbols import learn_all
 from ..log import listen, log, timed, traced
 from ..options import CompileOptions
 from ..plugins.manager import manager
@@ -21,17 +25,20 @@ from ..types.argument import Argument, Value
 from ..types.memory_limit import limited
 from ..types.shape import AnyShape
 from ..types.symbol_binding import bind_all
-from .argument_cache import argument_key
+from ..types.traced_int import SMALLEST
+from .argument_cache import ArgumentKey, argument_key
 from .arguments import Arguments
 from .binding import owned, tensor_type
 from .instance import Instance
 from .instances import Instances
 from .instantiation import instance_shape, instantiated
+from .open_instance import OpenInstance
 
 if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
     from ..ir.module import Module
     from ..targets.lowered import Lowered
+    from ..targets.open_program import OpenProgram
     from ..targets.reuse import Reuse
     from ..targets.runner import Timing
     from .changing_extents import ChangingExtents
@@ -40,13 +47,15 @@ if TYPE_CHECKING:
 
 NOTHING: Final[Mapping[str, Argument]] = {}
 UNTOUCHED: Final[Mapping[str, int]] = {}
+OPEN: Final = 8  # most programs that take changing extents as arguments
+ATTEMPTS: Final = 3  # failed ones to make such a program
 REPEATS: Final = 16  # cached prepared calls
 INSTANCES: Final = 64  # cached instances of any program
 # limits of small programs: cached instances, and their instructions in total (some kilobytes each)
 MOST_INSTANCES: Final = 256
 INSTRUCTIONS: Final = 30_000
 
-__all__ = ["UNTOUCHED", "Executable"]
+__all__ = ["UNTOUCHED", "Executable", "ExecutablePiece"]
 
 
 class Executable:
@@ -96,6 +105,9 @@ class Executable:
         self._is_piece = False  # True for a piece of another executable, which is not split again
         self._changing: ChangingExtents | None = None  # created with the first instance of a dynamic program
         self._pieces_of: Recent[tuple[Pieces | None]] | None = None  # by the changing extents; None: not split
+        self._open: list[OpenInstance] = []  # programs that take changing extents as arguments
+        self._not_opened = 0  # times that the target had none
+        self._opens = frozenset[str]()  # of a piece that takes changing extents as arguments, their symbols
         self._instances = Instances(self.parameters, self._may_keep, self._instantiate, self._forget_repeats)
 
     @property
@@ -155,7 +167,7 @@ class Executable:
         """
         known = None if self._watched else argument_key(parameters, self.parameters, held)
         if known is not None:
-            instance = self._instances.validated(known[0])
+            instance = self._instances.validated(known[0]) or self._open_for(known[0])
             if instance is not None:
                 return [Argument.from_value(v) for v in self.run_values(known[1], instance, wanted)]
         if held and isinstance(parameters, Mapping):
@@ -355,7 +367,13 @@ class Executable:
                 given, lowered, saved, self.target, self.context, self.options, self.note, self.note_lost
             )
 
-        pieces = self._in_pieces(given) if given and saved is None else None
+        changing = self._keep_changing(given) if given and saved is None else None
+        if changing is None:
+            return whole()
+        opened = self._opened(given, changing, lowered)
+        if opened is not None:
+            return opened
+        pieces = self._in_pieces(changing)
         if pieces is None:
             return whole()
         from .pieces import LoweredPieces, PiecesRunner
@@ -363,40 +381,113 @@ class Executable:
         runner = PiecesRunner(pieces, whole)
         return Instance(given, runner, LoweredPieces(lowered, lambda: runner.ran), self.module, transient=True)
 
-    def _in_pieces(self, given: Mapping[str, AnyShape]) -> Pieces | None:
-        """Returns the program in pieces if its shapes keep changing and only a small part depends on the changing extents."""
-        whole = self.target.own_memory and not self.target.runs_pieces
-        if self._is_piece or whole or self.overwritten or self.watches or self.options.validate:
+    def _keep_changing(self, given: Mapping[str, AnyShape]) -> frozenset[str] | None:
+        """Returns the symbols of extents that keep changing; None while few sets of shapes have occurred."""
+        if self.overwritten or self.watches or self.options.validate:
             return None
-        from .changing_extents import SPLITS, WHOLE, ChangingExtents
+        if self._opens:
+            return self._opens
+        from .changing_extents import WHOLE, ChangingExtents
 
         with self._lock:
             self._changing = self._changing or ChangingExtents()
             changing = self._changing.note([self.parameters[n] for n in given], list(given.values()))
-            if self._changing.count <= WHOLE:
-                return None  # without loading what splits programs, which most never need
-            from ..compile.shape_specialization import needs_shapes, selects_modules
-            from .device_pieces import DeviceMemory
-            from .pieces import Pieces
+            return changing if self._changing.count > WHOLE else None
 
+    def _open_for(self, key: ArgumentKey) -> Instance | None:
+        """Returns the instance that takes the extents of arguments as its own arguments, if they are valid."""
+        return next((opened.instance for opened in self._open if opened.takes(key)), None)
+
+    def open_instance(self, values: Sequence[Value]) -> Instance | None:
+        """Returns the instance that takes the extents of values as its own arguments."""
+        if not self._open or not all(isinstance(v, np.ndarray) for v in values):
+            return None
+        return self._open_for(tuple([(v.dtype, v.shape) for v in values]))
+
+    def _opened(self, given: Mapping[str, AnyShape], changing: frozenset[str], lowered: Lowered) -> Instance | None:
+        """Returns the instance that takes the changing extents as arguments, if the target has one for these shapes.
+
+        lowered: for these shapes, for reports.
+        """
+        known: dict[str, Any] = {}
+        learn_all([self.parameters[n] for n in given], given.values(), known)
+        with self._lock:
+            for opened in self._open:
+                if opened.program.fits(known):
+                    return opened.instance
+            full = len(self._open) >= OPEN or self._not_opened >= ATTEMPTS
+            changing = frozenset(name for name in changing if known.get(name, 0) >= SMALLEST)
+            if full or not changing or not self.target.opens_programs or self._waits:
+                return None
+            made = None
+            with suppress(MgxError), limited(self.options.limit_bytes):  # the program is compiled for these extents
+                made = self.target.open_program(self.parameters, known, changing, self._lowered)
+            made = made or self._open_pieces(known, changing)
+            if made is None:
+                self._not_opened += 1
+                return None
+            instance = Instance(given, made.runner, lowered, self.module, transient=True)
+            self._open.append(OpenInstance(made, instance, self.parameters))
+            return instance
+
+    def _open_pieces(self, known: Mapping[str, int], changing: frozenset[str]) -> OpenProgram | None:
+        """Returns the program split where values decide extents, of which all pieces take them as arguments."""
+        if self._is_piece:
+            return None
+        from .open_pieces import OpenPieces
+
+        def failed() -> None:
+            self._not_opened = ATTEMPTS
+
+        return OpenPieces.program(self.module, known, changing, self._open_piece, failed)
+
+    def _open_piece(self, body: Module, changing: frozenset[str]) -> Executable:
+        """Compiles a part of the optimized module that takes these extents as arguments."""
+        part = self._part(body)
+        part._opens = changing
+        return part
+
+    @property
+    def closed(self) -> bool:
+        """True if the target has compiled no program that takes changing extents as arguments when asked for one."""
+        return self._not_opened > 0
+
+    @property
+    def _waits(self) -> bool:
+        """True if the program is optimized once more when its shapes are known."""
+        from ..compile.shape_specialization import needs_shapes, selects_modules
+
+        return any(self.module.derive(w.__name__, w) for w in (selects_modules, needs_shapes))
+
+    def _in_pieces(self, changing: frozenset[str]) -> Pieces | None:
+        """Returns the program in pieces if only a small part depends on the changing extents."""
+        if self._is_piece or (self.target.own_memory and not self.target.runs_pieces):
+            return None
+        from .changing_extents import SPLITS
+        from .device_pieces import DeviceMemory
+        from .pieces import Pieces
+
+        with self._lock:
             if self._pieces_of is None:
                 self._pieces_of = Recent(SPLITS)
             found = self._pieces_of.get(changing)
             if found is None:
-                waits = any(self.module.derive(w.__name__, w) for w in (selects_modules, needs_shapes))
                 own = self.target.own_memory
                 memory = DeviceMemory(self.context, self.options.offload_copy) if own else None
-                pieces = None if waits else Pieces.of(self.module, changing, self._piece, memory)
+                pieces = None if self._waits else Pieces.of(self.module, changing, self._piece, memory)
                 found = self._pieces_of.put(changing, (pieces,))
             return found[0]
 
     def _piece(self, body: Module) -> Part:
         """Compiles a part of the optimized module for values of any shapes."""
+        return ExecutablePiece(self._part(body))
+
+    def _part(self, body: Module) -> Executable:
         own = self.target.own_memory
         options = dataclasses.replace(self.options, offload_copy=False) if own else self.options
         part = Executable(body, self.target, self.context, options)
         part._is_piece = True
-        return _ExecutablePiece(part)
+        return part
 
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
         from ..compile.plan import lower_module
@@ -450,7 +541,7 @@ class Executable:
         return timings
 
 
-class _ExecutablePiece:
+class ExecutablePiece:
     """Adapts an executable to the interface of a piece."""
 
     def __init__(self, part: Executable) -> None:
@@ -463,7 +554,7 @@ class _ExecutablePiece:
 
     def run(self, values: Sequence[Value], places: Mapping[int, Value]) -> tuple[list[Value], PieceRunner]:
         part = self._part
-        instance = part.instance(values)
+        instance = part.open_instance(values) or part.instance(values)
         results = instance.runner.enqueued(values, places) if part.target.own_memory else None
         if results is None:
             return part.run_values(values, instance), instance

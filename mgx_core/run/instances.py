@@ -83,7 +83,8 @@ class Instances:
                 return found, False
             try:
                 made = self._made(key)
-                self._hold(key, made)
+                if made.key == key:
+                    self._hold(key, made)
             finally:
                 with self._lock:
                     self._making.pop(key, None)
@@ -114,7 +115,7 @@ class Instances:
 
     def _made(self, key: tuple[AnyShape, ...]) -> Instance:
         made = self._make(dict(zip(self._names, key, strict=True)))
-        made.key = key
+        made.key = made.key or key  # an open instance is not cached for each set of types
         return made
 
     def _use(self, instance: Instance) -> None:

@@ -73,6 +73,7 @@ class _ByDefinition:
         self._body = body
         self._parameters = [p.result for p in body.parameters.values()]
         self._computed = [i for i in body if not given(i)]
+        self._sized = [i for i in self._computed if not introduced(i)]  # the others define extents by values
         # of the other parameters, only the extents are read
         self.reads = [not all(isinstance(u.op, DimensionsOf) for u in p.users) for p in body.parameters.values()]
 
@@ -85,7 +86,7 @@ class _ByDefinition:
     def fits_extents(self, known: Mapping[str, int]) -> bool:
         """Like `fits`, for the values of symbols."""
         left = FEW
-        for ins in self._computed:
+        for ins in self._sized:
             found = ins.result.substitute(known)
             left -= found.elements() if isinstance(found, Shape) and found.ranked and not found.dynamic() else FEW + 1
             if left < 0:
@@ -185,12 +186,14 @@ class Pieces:
         changing: frozenset[str],
         make: Callable[[Module], Part],
         memory: DeviceMemory | None = None,
+        open: bool = False,
     ) -> Pieces | None:
         """Splits an optimized module; returns None if too much of it would be recompiled for each set of shapes.
 
-        make: compiles a piece; memory: keeps values of fixed extents at fixed addresses.
+        make: compiles a piece; memory: keeps values of fixed extents at fixed addresses; open: pieces take changing extents as
+        arguments and are not recompiled, so that the module is split only where values decide extents.
         """
-        divided = _divided(module, changing)
+        divided = _divided(module, changing, open)
         if divided is None or (memory is not None and not all(isinstance(o.result, Shape) for o in module.outputs)):
             return None
         numbers = {p: n for n, p in enumerate(module.parameters.values())}
@@ -237,8 +240,9 @@ class _Kind(Enum):
     CHANGING = 2
 
 
-def _kind(ins: Instruction, changing: frozenset[str], kinds: Mapping[Instruction, _Kind]) -> _Kind:
-    if not _touches(ins, changing):
+def _kind(ins: Instruction, changing: frozenset[str], kinds: Mapping[Instruction, _Kind], open: bool) -> _Kind:
+    touches = _touches(ins, changing)
+    if not touches and not (open and any(kinds.get(i) is _Kind.COUNTED for i in ins.inputs)):
         return _Kind.FIXED
     simple = ins.op.exact or isinstance(ins.op, (PointwiseGroup, Pointwise, DynamicRange))
     if isinstance(ins.op, (FusedReduce, Reduce)):  # sums of masks
@@ -250,7 +254,9 @@ def _kind(ins: Instruction, changing: frozenset[str], kinds: Mapping[Instruction
         or (isinstance(i.result, Shape) and i.shape.dtype.kind in "iub")
         for i in ins.inputs
     )
-    return _Kind.COUNTED if simple and counted and not ins.op.control else _Kind.CHANGING
+    if simple and counted and not ins.op.control:
+        return _Kind.COUNTED
+    return _Kind.CHANGING if touches else _Kind.FIXED
 
 
 class _Key(NamedTuple):
@@ -260,8 +266,11 @@ class _Key(NamedTuple):
     kind: _Kind
 
 
-def _divided(module: Module, changing: frozenset[str]) -> list[tuple[_Key, _Extracted]] | None:
-    """Returns the pieces of a module in execution order; None if it cannot be split, or too much of it would be recompiled."""
+def _divided(module: Module, changing: frozenset[str], open: bool) -> list[tuple[_Key, _Extracted]] | None:
+    """Returns the pieces of a module in execution order; None if it cannot be split, or too much of it would be recompiled.
+
+    open: as in `Pieces.of`.
+    """
     computed = [i for i in module if not given(i)]
     if any(i.op.effect and not i.is_return for ins in computed for i in (ins, *within(ins))):
         return None
@@ -272,7 +281,8 @@ def _divided(module: Module, changing: frozenset[str]) -> list[tuple[_Key, _Extr
     changing = changing.union(makers)
 
     def kind(ins: Instruction) -> _Kind:
-        kinds[ins] = found = _kind(ins, changing, kinds)
+        found = _kind(ins, changing, kinds, open)
+        kinds[ins] = found = _Kind.CHANGING if open and found is _Kind.FIXED else found
         return found
 
     def needs(ins: Instruction) -> list[Instruction]:
@@ -291,6 +301,8 @@ def _divided(module: Module, changing: frozenset[str]) -> list[tuple[_Key, _Extr
         return None
     classes = Classes()
     keys = [_Key(classes.key(p.body) or id(p.body), kinds[part[0]]) for p, part in zip(pieces, parts, strict=True)]
+    if open:
+        return list(zip(keys, pieces, strict=True))
     again = {key: len(part) for key, part in zip(keys, parts, strict=True) if key.kind is _Kind.CHANGING}
     if sum(again.values()) * LESS > sum(map(len, parts)):
         return None

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .kernel_table import Kernels
     from .lowered import Lowered
     from .memory import MemoryPlan
+    from .open_program import OpenProgram
     from .runner import Runner
     from .saved import SavedInstance
     from .schedule import Schedule
@@ -159,6 +160,9 @@ class Target:
     Programs whose shapes keep changing then run in pieces, as they do on targets without memory of their own.
     """
 
+    opens_programs: bool = False
+    """True if it defines `open_program`."""
+
     channels_last: bool = False
     """True if convolutions read and write images with their channels innermost (NHWC), regardless of the order in the model.
 
@@ -231,6 +235,21 @@ class Target:
         A target whose kernels take extents as arguments may return ints that carry their symbol.  Default: `given`.
         """
         return given
+
+    def open_program(
+        self,
+        parameters: Mapping[str, AnyShape],
+        known: Mapping[str, int],
+        changing: frozenset[str],
+        lower: Callable[[Mapping[str, AnyShape]], Lowered],
+    ) -> OpenProgram | None:
+        """Returns a program for all values of the extents that keep changing between runs.
+
+        parameters: their declared types; known: extents of a run by symbol; changing: the symbols of those that change; lower:
+        lowers the module for types of the parameters, whose extents may be ints of the target's own type.
+        Called if `opens_programs` is True.  Default: None; a program is lowered for each set of extents.
+        """
+        return None
 
     def accept(self, given: Any, context: Any) -> Value | None:
         """Returns a caller's argument as a value if it is in this target's memory.

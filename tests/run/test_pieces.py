@@ -23,6 +23,13 @@ def check(program: mgx.Program, layers: int, length: int) -> list[Any]:
     return [np.asarray(r) for r in results]
 
 
+def target_of(name: str) -> Any:
+    """Returns a target that compiles no programs for all extents, so that programs run in pieces."""
+    target = type(mgx.get_target(name))()
+    target.opens_programs = False
+    return target
+
+
 def runner(program: mgx.Program) -> Any:
     return program.executable.instances()[-1].runner
 
@@ -46,7 +53,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 def test_a_new_length_compiles_what_depends_on_it_once_for_all_layers(
     target: str, layers: int, made: list[Any]
 ) -> None:
-    program = decoder(layers, mgx.get_target(target))
+    program = decoder(layers, target_of(target))
     for length in range(1, WHOLE + 1):
         check(program, layers, length)
     assert len(made) == WHOLE and not isinstance(runner(program), PiecesRunner)
@@ -66,7 +73,7 @@ def test_a_new_length_compiles_what_depends_on_it_once_for_all_layers(
 
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 def test_a_frequent_length_is_compiled_as_a_whole(target: str, made: list[Any]) -> None:
-    program = decoder(3, mgx.get_target(target))
+    program = decoder(3, target_of(target))
     for length in range(1, WHOLE + 2):
         check(program, 3, length)
     first = check(program, 3, 9)
@@ -81,7 +88,7 @@ def test_a_frequent_length_is_compiled_as_a_whole(target: str, made: list[Any]) 
 
 
 def test_times_are_those_of_the_whole_program() -> None:
-    program = decoder(2, mgx.get_target("cpu"))
+    program = decoder(2, target_of("cpu"))
     for length in range(1, WHOLE + 2):
         check(program, 2, length)
     assert isinstance(runner(program), PiecesRunner)
@@ -98,7 +105,7 @@ def test_constants_of_the_whole_program_stay_its_own(target: str) -> None:
     for w, *_ in weights(6):
         x = m.add(mgx.op("tanh"), m.add(mgx.op("dot"), x, m.add_literal(w)))
     m.add_return([x, m.add(mgx.op("dimensions_of", start=0, end=1), ids)])
-    program.compile(mgx.get_target(target))
+    program.compile(target_of(target))
     for length in (1, 2, 3, *[8] * (RUNS + 4)):
         given = {"x": np.ones((1, WIDTH), np.float32), "ids": np.zeros(length, np.int64)}
         told = np.asarray(program.run(given)[1])
@@ -108,7 +115,7 @@ def test_constants_of_the_whole_program_stay_its_own(target: str) -> None:
 
 
 def test_pieces_are_not_cut_again() -> None:
-    program = decoder(2, mgx.get_target("cpu"))
+    program = decoder(2, target_of("cpu"))
     names = set()
     for length in range(1, 40):
         check(program, 2, 300 + length)  # from here on, the mask has too many elements for numpy
@@ -119,7 +126,7 @@ def test_pieces_are_not_cut_again() -> None:
 
 
 def test_without_memory_for_the_whole_program_pieces_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = decoder(2, mgx.get_target("cpu"))
+    program = decoder(2, target_of("cpu"))
     for length in range(1, WHOLE + 2):
         check(program, 2, length)
 
@@ -134,7 +141,7 @@ def test_without_memory_for_the_whole_program_pieces_go_on(monkeypatch: pytest.M
 
 
 def test_threads_run_pieces_of_one_program() -> None:
-    program, wrong = decoder(3, mgx.get_target("cpu")), []
+    program, wrong = decoder(3, target_of("cpu")), []
     for length in range(1, WHOLE + 2):
         check(program, 3, length)
 
@@ -154,7 +161,7 @@ def test_threads_run_pieces_of_one_program() -> None:
 
 
 def test_pieces_are_no_news_for_kept_programs_and_results_own_their_memory() -> None:
-    program, told = decoder(2, mgx.get_target("cpu")), []
+    program, told = decoder(2, target_of("cpu")), []
     for length in range(1, WHOLE + 1):
         check(program, 2, length)
     program.executable.on_instance = told.append
@@ -177,7 +184,7 @@ def test_a_program_that_depends_on_its_length_everywhere_stays_whole(layers: int
     for w, *_ in weights(layers):
         x = m.add(mgx.op("tanh"), m.add(mgx.op("dot"), x, m.add_literal(w)))
     m.add_return([x])
-    program.compile(mgx.get_target("cpu"))
+    program.compile(target_of("cpu"))
     for length in range(1, WHOLE + 4):
         program.run({"x": np.ones((length, WIDTH), np.float32)})
         assert not isinstance(runner(program), PiecesRunner)
@@ -199,7 +206,7 @@ def test_an_extent_that_a_value_decides_splits_a_program(made: list[Any]) -> Non
         cache = m.add(mgx.op("concat_past_present", length=n), x, last, past)
         x = m.add(mgx.op("reduce_max", axes=(2,)), cache)
     m.add_return([x])
-    program.compile(mgx.get_target("cpu"))
+    program.compile(target_of("cpu"))
     given = np.ones((1, 1, 1, 4), np.float32)
 
     def run(tokens: int) -> None:
@@ -237,7 +244,7 @@ def test_a_branch_runs_after_the_value_that_decides_its_extents(target: str) -> 
     other.add_return([other.add(mgx.op("mul"), x, x)])
     total = m.add(mgx.op("get_tuple_elem", index=0), m.add(mgx.op("if"), chosen, modules=[then, other]))
     m.add_return([total, most, m.add(mgx.op("multibroadcast", out_lens=(n, 4)), y)])
-    program.compile(mgx.get_target(target))
+    program.compile(target_of(target))
     given = np.full((1, 4), 3, np.float32)
     for tokens in range(1, WHOLE + 5):
         past = np.full((tokens, 4), tokens, np.float32)
@@ -259,7 +266,7 @@ def test_the_tokens_of_a_mask_are_counted_without_compiling(made: list[Any]) -> 
     for _ in range(4):
         x = m.add(mgx.op("relu"), m.add(mgx.op("dot"), x, m.add_literal(np.eye(4, dtype=np.float32)[::-1].copy())))
     m.add_return([m.add(mgx.op("mul"), x, m.add(mgx.op("multibroadcast", out_lens=(2, 4)), tokens))])
-    program.compile(mgx.get_target("cpu"))
+    program.compile(target_of("cpu"))
     for t in range(1, WHOLE + 6):
         feeds = {"mask": np.tril(np.ones((2, t), np.int64), t - 2), "x": np.ones((2, 4), np.float32)}
         before = len(made)
@@ -279,7 +286,7 @@ def test_the_length_of_a_prompt_does_not_count_as_changing(target: str, made: li
     for _ in range(8):
         x = m.add(mgx.op("relu"), m.add(mgx.op("dot"), x, m.add_literal(w)))
     m.add_return([m.add(mgx.op("concat", axis=0), past, x)])
-    program.compile(mgx.get_target(target))
+    program.compile(target_of(target))
 
     def run(new: int, old: int) -> None:
         x, past = np.full((new, width), 2, np.float32), np.full((old, width), 3, np.float32)

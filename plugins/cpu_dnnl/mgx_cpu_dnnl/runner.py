@@ -28,6 +28,7 @@ from .timing import following_timings, step_timings
 if TYPE_CHECKING:
     from mgx_core.targets.only_segment import OnlySegment
 
+    from .open_program import OpenRun
     from .repeated_values import RepeatedValues
 
 __all__ = ["CpuRunner", "NativeRunner", "run_of"]
@@ -50,7 +51,7 @@ class NativeRunner(Runner):
         self,
         module: Module,
         parts: Split,
-        program: NativeRun | None,
+        program: NativeRun | OpenRun | None,
         emitter: CpuEmitter,
         figures: Sequence[Sequence[Any]],
         owners: Callable[[], list[Instruction | None]],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mgx_core import Target
@@ -13,9 +13,11 @@ from .context import CpuContext
 if TYPE_CHECKING:
     from mgx_core import CompileOptions, Kernels, Pass, Runner
     from mgx_core.targets.lowered import Lowered
+    from mgx_core.targets.open_program import OpenProgram
     from mgx_core.targets.saved import SavedInstance
     from mgx_core.targets.schedule import Schedule
     from mgx_core.types.dtype import DType
+    from mgx_core.types.shape import AnyShape
 
     from .emitter import CpuEmitter
 
@@ -27,6 +29,7 @@ class CpuTarget(Target):
 
     name = "cpu"
     channels_last = True
+    opens_programs = True
 
     def __init__(self, threads: int = 0) -> None:
         self.threads = threads
@@ -112,6 +115,17 @@ class CpuTarget(Target):
         from .runner import CpuRunner
 
         return CpuRunner(schedule, emitter)
+
+    def open_program(
+        self,
+        parameters: Mapping[str, AnyShape],
+        known: Mapping[str, int],
+        changing: frozenset[str],
+        lower: Callable[[Mapping[str, AnyShape]], Lowered],
+    ) -> OpenProgram | None:
+        from .open_runner import open_program
+
+        return open_program(parameters, known, changing, lower)
 
     def machine(self, context: Any) -> str:
         """Returns processor, oneDNN version and native build, which identify compiled code."""

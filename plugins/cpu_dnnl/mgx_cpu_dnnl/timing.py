@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mgx_core import Instruction, Launch
 from mgx_core.targets.kernel import preferred_kernels
 from mgx_core.targets.runner import Timing
 
-from .native_run import NativeRun
+if TYPE_CHECKING:
+    from .native_run import NativeRun
+    from .open_program import OpenRun
 
 __all__ = ["following_timings", "step_timings"]
 
 
 def step_timings(
-    program: NativeRun,
+    program: NativeRun | OpenRun,
     owners: Sequence[Instruction | None],
     figures: Sequence[Sequence[Any]],
     args: Sequence[Any],

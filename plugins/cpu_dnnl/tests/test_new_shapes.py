@@ -137,6 +137,13 @@ NETS: dict[str, tuple[str, str, Callable[[], dict[str, Any]], Callable[[np.rando
 }
 
 
+def closed() -> CpuTarget:
+    """Returns a target that compiles a program for each set of shapes."""
+    target = CpuTarget()
+    target.opens_programs = False
+    return target
+
+
 @pytest.mark.parametrize("fast_math", [True, False])
 @pytest.mark.parametrize("name", list(NETS))
 def test_each_new_set_of_shapes_runs_as_if_compiled_alone(name: str, fast_math: bool) -> None:
@@ -144,7 +151,7 @@ def test_each_new_set_of_shapes_runs_as_if_compiled_alone(name: str, fast_math: 
     rng = np.random.default_rng(3)
     exact, one = (parsed(nodes, given, weights()) for _ in range(2))
     exact.compile(mgx.get_target("ref"))
-    one.compile(CpuTarget(), fast_math=fast_math)
+    one.compile(closed(), fast_math=fast_math)
     for _ in range(25):
         x = draw(rng)
         alone = parsed(nodes, given, weights())
@@ -154,11 +161,25 @@ def test_each_new_set_of_shapes_runs_as_if_compiled_alone(name: str, fast_math: 
         np.testing.assert_allclose(got, known, rtol=1e-4, atol=1e-5, err_msg=str(x.shape))
 
 
+@pytest.mark.parametrize("fast_math", [True, False])
+@pytest.mark.parametrize("name", list(NETS))
+def test_programs_that_take_extents_as_arguments_compute_the_same(name: str, fast_math: bool) -> None:
+    nodes, given, weights, draw = NETS[name]
+    rng = np.random.default_rng(5)
+    exact, one = (parsed(nodes, given, weights()) for _ in range(2))
+    exact.compile(mgx.get_target("ref"))
+    one.compile(CpuTarget(), fast_math=fast_math)
+    for _ in range(40):
+        x = draw(rng)
+        got, known = (np.asarray(p.run({"x": x})[0]) for p in (one, exact))
+        np.testing.assert_allclose(got, known, rtol=1e-4, atol=1e-5, err_msg=str(x.shape))
+
+
 def test_ops_with_unchanged_extents_are_not_planned_again(planned: list[str]) -> None:
     """The ops on [1, 8, 1, 1], two products and their activations, do not depend on the image extents."""
     nodes, given, weights, _ = NETS["images"]
     program = parsed(nodes, given, weights())
-    program.compile(CpuTarget())
+    program.compile(closed())
     counts = []
     for n, h, w in ((1, 32, 48), (1, 40, 24), (1, 56, 24), (2, 40, 48)):
         planned.clear()

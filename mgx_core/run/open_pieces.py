@@ -1,0 +1,79 @@
+"""Runs a program whose extents are decided by values in pieces that take the changing extents as arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..ir.module import Module
+from ..ir.symbols import introduced, lone_symbols
+from ..targets.open_program import OpenProgram
+from ..targets.runner import Runner
+from ..targets.static_part import given
+from ..types.argument import Value
+from ..types.shape import symbols_in
+from .pieces import Pieces
+
+if TYPE_CHECKING:
+    from .executable import Executable
+
+__all__ = ["OpenPieces"]
+
+
+class OpenPieces(Runner):
+    """Runs pieces for any values of the changing extents.
+
+    parts: the executables of the pieces with such extents; failed: called once a piece was compiled for single extents.
+    """
+
+    def __init__(self, pieces: Pieces, parts: Sequence[Executable], failed: Callable[[], None]) -> None:
+        self._pieces = pieces
+        self._parts = parts
+        self._failed = failed
+        self._fails = False
+
+    def run(self, args: Sequence[Value]) -> list[Value]:
+        results, _ = self._pieces.run(args)
+        if not self._fails and any(part.closed for part in self._parts):
+            self._fails = True
+            self._failed()
+        return results
+
+    @classmethod
+    def program(
+        cls,
+        module: Module,
+        known: Mapping[str, int],
+        changing: frozenset[str],
+        make: Callable[[Module, frozenset[str]], Executable],
+        failed: Callable[[], None],
+    ) -> OpenProgram | None:
+        """Returns the program of a module for all values of the changing extents; None if values decide none.
+
+        known: extents of a run; make: compiles a piece for changing extents; failed: as in the constructor.
+        """
+        if not any(introduced(ins) for ins in module if not given(ins)):
+            return None
+        from .executable import ExecutablePiece
+
+        own = frozenset[str]().union(*(symbols_in(p.result) for p in module.parameters.values()))
+        parts: list[Executable] = []
+
+        def piece(body: Module) -> ExecutablePiece:
+            lone = frozenset[str]().union(*(lone_symbols(p.result) for p in body.parameters.values()))
+            symbols = frozenset(name for name in lone if name in changing or name not in own)
+            made = make(body, symbols)
+            if symbols:
+                parts.append(made)
+            return ExecutablePiece(made)
+
+        pieces = Pieces.of(module, changing, piece, open=True)
+        if pieces is None:
+            return None
+        fixed = {name: n for name, n in known.items() if name not in changing}
+        runner = cls(pieces, parts, failed)
+        return OpenProgram(runner, partial(cls._fits, runner, fixed))
+
+    def _fits(self, fixed: Mapping[str, int], given: Mapping[str, int]) -> bool:
+        return not self._fails and all(given.get(name) == n for name, n in fixed.items())

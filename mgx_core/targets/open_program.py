@@ -1,0 +1,20 @@
+"""Programs that run for all values of extents that keep changing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..named_tuples import NamedTuple
+from .runner import Runner
+
+__all__ = ["OpenProgram"]
+
+
+class OpenProgram(NamedTuple):
+    """A runner whose kernels take changing extents as arguments.
+
+    fits: returns whether it supports the extents of some arguments, by symbol.
+    """
+
+    runner: Runner
+    fits: Callable[[Mapping[str, int]], bool]

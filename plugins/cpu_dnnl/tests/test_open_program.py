@@ -1,0 +1,109 @@
+"""Native programs for all values of changing extents: what refuses them, buffers that grow, and choices for usual extents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mgx_core as mgx
+import mgx_cpu_dnnl.open_program
+from mgx_core import Kernels
+from mgx_core.ops.movement import Reverse
+from mgx_core.types.dim import symbol
+from mgx_cpu_dnnl.open_runner import open_program
+from mgx_cpu_dnnl.plans import PLANS
+from mgx_cpu_dnnl.plans.native_loops import native_loop
+from mgx_cpu_dnnl.plans.offer import offer
+from mgx_cpu_dnnl.target import CpuTarget
+
+
+def opened(program: mgx.Program, **known: int) -> Any:
+    """Returns the program opened for extents of all symbols, or None."""
+    made = program.executable
+    return open_program(made.parameters, known, frozenset(known), made._lowered)
+
+
+def net(op: str, target: Any, **attributes: Any) -> mgx.Program:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n"), 40]))
+    y = m.add(mgx.op(op, **attributes), x)
+    m.add_return([m.add(mgx.op("softmax", axis=0), m.add(mgx.op("prefix_scan_sum", axis=0), y))])
+    program.compile(target)
+    return program
+
+
+class WithPlan(CpuTarget):
+    """The cpu target with a plan of `reverse` before its own."""
+
+    def __init__(self, emit: Callable[..., Any]) -> None:
+        super().__init__()
+        self._own = Kernels("cpu")
+        offer(self._own, Reverse, name="own")(emit)
+
+    def kernels(self, context: Any) -> Kernels:
+        return self._own + PLANS
+
+
+def scaled(factor: Callable[[int], int], e: Any, args: Sequence[Any]) -> Any:
+    """Emits a copy whose number of elements is computed by `factor`."""
+    (x,) = args
+    out = e.allocate(x.shape.dtype, x.lens)
+    count = factor(x.lens[0]) * x.lens[1]
+    native_loop(e, "copy", "copy_4", [x, out], [out], [1, count, 1, 1], count)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("factor", "opens"),
+    [(lambda n: n, True), (int, False), (lambda n: len(range(n)), False), (lambda n: int(np.arange(n).size), False)],
+)
+def test_numbers_that_lose_their_extents_are_noticed(factor: Callable[[int], int], opens: bool) -> None:
+    program = net("reverse", WithPlan(lambda e, op, modules, args: scaled(factor, e, args)), axes=[0])
+    assert (opened(program, n=9) is not None) is opens
+
+
+def test_buffers_grow_by_doubling(monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[int] = []
+    library = mgx_cpu_dnnl.open_program.native()
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            if name == "NativeProgram":
+                return lambda title, arena: built.append(arena) or library.NativeProgram(title, arena)
+            return getattr(library, name)
+
+    monkeypatch.setattr(mgx_cpu_dnnl.open_program, "native", Counting)
+    run = opened(net("tanh", mgx.get_target("cpu")), n=9).runner.run
+    for rows in range(2, 400):
+        x = np.full((rows, 40), 0.5, np.float32)
+        (y,) = run([x])
+        power = np.exp(np.cumsum(np.tanh(x.astype(np.float64)), 0) - rows)
+        np.testing.assert_allclose(y, power / power.sum(0), rtol=1e-3, atol=1e-30)
+    assert len(built) <= 9 and built == sorted(built)
+    for rows in (3, 90, 399, 17):
+        run([np.zeros((rows, 40), np.float32)])
+    assert len(built) <= 9
+
+
+def test_conditions_decide_which_extents_fit() -> None:
+    program = opened(net("tanh", mgx.get_target("cpu")), n=9)
+    assert program.fits({"n": 9}) and program.fits({"n": 200})
+    assert not program.fits({"n": 1}) and not program.fits({"n": 0})
+
+
+def test_times_are_measured_by_step() -> None:
+    runner = opened(net("tanh", mgx.get_target("cpu")), n=9).runner
+    assert runner.time([np.zeros((33, 40), np.float32)], 2, 1)
+
+
+def test_an_extent_as_a_constant_result_is_not_opened() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n")]))
+    m.add_return([m.add(mgx.op("tanh"), x), m.add(mgx.op("dimensions_of", start=0, end=1), x)])
+    program.compile(mgx.get_target("cpu"))
+    assert opened(program, n=9) is None

@@ -1,0 +1,163 @@
+"""Programs that take changing extents as arguments: what is compiled for new extents, and the results for any of them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from growing_decoder import close, decoder, fed
+
+import mgx_core as mgx
+from mgx_core.run import executable
+from mgx_core.run.changing_extents import WHOLE
+from mgx_core.run.executable import ATTEMPTS
+from mgx_core.types.dim import symbol
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Returns what was compiled: the shapes of instances, and the extents that programs were opened for."""
+    found: list[Any] = []
+    make = executable.instantiated
+
+    def noting(given: Any, *rest: Any) -> Any:
+        found.append(given)
+        return make(given, *rest)
+
+    monkeypatch.setattr(executable, "instantiated", noting)
+    return found
+
+
+def opening(compiled: list[Any]) -> Any:
+    """Returns a cpu target that notes the programs that it opens."""
+    target = type(mgx.get_target("cpu"))()
+    make = target.open_program
+
+    def noting(parameters: Any, known: Any, changing: Any, lower: Any) -> Any:
+        compiled.append(dict(known))
+        return make(parameters, known, changing, lower)
+
+    target.open_program = noting
+    return target
+
+
+def check(program: mgx.Program, layers: int, length: int) -> None:
+    given = fed(layers, length)
+    close(layers, program.run(given), given)
+
+
+def test_new_lengths_compile_nothing(compiled: list[Any]) -> None:
+    layers = 4
+    program = decoder(layers, opening(compiled))
+    for length in range(16, 16 + WHOLE + 1):
+        check(program, layers, length)
+    assert len(compiled) == WHOLE + 1
+    kept = len(program.executable.instances())
+    for length in (*range(20, 84), 7, 300, 2, 128, 511, 33):
+        check(program, layers, length)
+    assert len(compiled) == WHOLE + 1
+    assert len(program.executable.instances()) == kept
+
+
+def test_lengths_of_zero_and_one_have_programs_of_their_own() -> None:
+    program = decoder(2, mgx.get_target("cpu"))
+    for length in (16, 17, 18, 19, 1, 0, 20, 1, 0, 2):
+        check(program, 2, length)
+
+
+def test_threads_run_one_program_for_different_lengths() -> None:
+    program, wrong = decoder(3, mgx.get_target("cpu")), []
+    for length in range(2, WHOLE + 3):
+        check(program, 3, length)
+
+    def work(first: int) -> None:
+        try:
+            for length in range(first, 400, 7):
+                check(program, 3, length)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (3, 4, 5, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_two_extents_change_independently(compiled: list[Any]) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    b, t = symbol("b", 0, 99), symbol("t", 0, 999)
+    x = m.add_parameter("x", mgx.Shape("float32", [b, t, 24]))
+    w = np.random.default_rng(1).standard_normal((24, 24)).astype(np.float32)
+    y = m.add(mgx.op("mul"), x, x)
+    total = m.add(mgx.op("reduce_sum", axes=[1]), y)
+    turned = m.add(mgx.op("transpose", permutation=[0, 2, 1]), m.add(mgx.op("softmax", axis=1), y))
+    m.add_return([m.add(mgx.op("dot"), m.add(mgx.op("squeeze", axes=[1]), total), m.add_literal(w)), turned])
+    program.compile(opening(compiled))
+    for n, lens in enumerate([(4, 5), (5, 6), (6, 7), (7, 8), (4, 64), (16, 3), (7, 320), (9, 16), (64, 2), (5, 33)]):
+        if n == WHOLE + 1:
+            before = len(compiled)
+        given = np.random.default_rng(n).standard_normal((*lens, 24)).astype(np.float32)
+        one, other = (np.asarray(r) for r in program.run({"x": given}))
+        square = given.astype(np.float64) ** 2
+        np.testing.assert_allclose(one, square.sum(1) @ w, rtol=1e-4, atol=1e-3)
+        power = np.exp(square - square.max(1, keepdims=True))
+        np.testing.assert_allclose(other, (power / power.sum(1, keepdims=True)).swapaxes(1, 2), rtol=1e-4, atol=1e-6)
+    assert len(compiled) == before
+
+
+def test_invalid_extents_are_refused_as_before() -> None:
+    program = decoder(2, mgx.get_target("cpu"))
+    for length in range(4, WHOLE + 6):
+        check(program, 2, length)
+    given = fed(2, 30)
+    with pytest.raises(mgx.ParameterError, match="seen"):
+        program.run({**given, "seen": given["seen"][:-1]})
+    with pytest.raises(mgx.ParameterError, match="past1"):
+        program.run({**given, "past1": given["past1"].astype(np.float64)})
+    with pytest.raises(mgx.ParameterError, match="601"):
+        program.run(fed(2, 600))
+
+
+def test_an_extent_as_a_result_is_that_of_each_run() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("t", 0, 99)]))
+    m.add_return([m.add(mgx.op("tanh"), x), m.add(mgx.op("dimensions_of", start=0, end=1), x)])
+    program.compile(mgx.get_target("cpu"))
+    for length in range(3, 3 + WHOLE + 8):
+        assert np.asarray(program.run({"x": np.zeros(length, np.float32)})[1]).tolist() == [length]
+
+
+def test_an_extent_that_a_value_decides_is_an_argument(compiled: list[Any]) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    n = m.add_parameter("n", mgx.Shape("int64", [1]))
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("t", 0, 999), 8]))
+    scaled = m.add(mgx.op("mul"), x, x)
+    zeros = m.add(mgx.op("broadcast_with_dims"), m.add_literal(np.int64(0)), n)
+    ones = m.add(mgx.op("exp"), m.add(mgx.op("convert", target_type="float32"), zeros))
+    m.add_return([m.add(mgx.op("reduce_sum", axes=[0]), scaled), ones])
+    program.compile(opening(compiled))
+    for step, (rows, count) in enumerate([(5, 3), (6, 4), (7, 5), (8, 6), (9, 7), (90, 300), (3, 31), (400, 2)]):
+        if step == WHOLE + 2:
+            before = len(compiled)
+        given = np.random.default_rng(step).standard_normal((rows, 8)).astype(np.float32)
+        total, made = (np.asarray(r) for r in program.run({"n": np.array([count]), "x": given}))
+        np.testing.assert_allclose(total[0], (given**2).sum(0), rtol=1e-4)
+        assert made.tolist() == [1.0] * count
+    assert len(compiled) == before
+
+
+def test_attempts_to_open_a_program_end() -> None:
+    asked: list[Any] = []
+    target: Any = type(mgx.get_target("cpu"))()
+    target.open_program = lambda *given: asked.append(given)
+    program = decoder(2, target)
+    for length in range(3, 3 + WHOLE + 4 * ATTEMPTS):
+        check(program, 2, length)
+    assert len([parameters for parameters, *_ in asked if "seen" in parameters]) == ATTEMPTS
