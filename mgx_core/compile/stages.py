@@ -38,6 +38,7 @@ from ..passes.normalize import Normalize, in_normal_form, normalized
 from ..passes.product_ends import COSTLY
 from ..passes.resolve_extents import ResolveExtents, with_known_extents
 from ..passes.rewrite import Rewrite
+from ..passes.unify_extents import UnifyExtents
 from ..passes.unroll_loops import UnrollLoops
 from ..passes.vectorize_scans import VectorizeScans
 from ..passes.widen_constants import WidenConstants
@@ -257,6 +258,7 @@ def simplifying(selection: RuleSelection, rules: Rules) -> list[Pass]:
     """Constants folded, equal values merged, rules applied, products of one operand joined."""
     # weights are asked for while they are narrow: folding makes floats of them
     passes: list[Pass] = [
+        UnifyExtents(),
         Rewrite(WEIGHT_ARITHMETIC),
         FoldConstants(),
         InlineBranches(),

@@ -12,6 +12,7 @@ from ..records import dataclass
 from ..rules.shapes import SHAPES
 from ..types.dim import Dim
 from ..types.shape import Shape, symbols_in
+from ..types.traced_int import TracedInt
 from .fold_constants import FoldConstants
 from .inline_branches import InlineBranches
 from .interface import Pass
@@ -23,7 +24,10 @@ __all__ = ["ResolveExtents", "with_known_extents"]
 
 @dataclass(frozen=True)
 class ResolveExtents(Pass):
-    """Replaces `dimensions_of` static shapes by literals and folds their uses; the first pass of an instance."""
+    """Replaces `dimensions_of` static shapes by literals and folds their uses; the first pass of an instance.
+
+    Traced extents are known when the instance runs.
+    """
 
     name: str = "resolve-extents"
 
@@ -32,7 +36,7 @@ class ResolveExtents(Pass):
         for inner in list(nested(module)):
             for ins in inner:
                 shape = ins.inputs[0].result if isinstance(ins.op, DimensionsOf) else None
-                if not isinstance(shape, Shape) or shape.dynamic():
+                if not isinstance(shape, Shape) or shape.dynamic() or any(type(n) is TracedInt for n in shape.dims):
                     continue
                 value = np.asarray(ins.op.evaluate([np.broadcast_to(np.int8(0), shape.lens())]))
                 literal = inner.add_literal(value, before=ins)

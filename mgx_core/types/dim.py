@@ -15,8 +15,8 @@ from ..errors import ShapeError
 from .polynomial import UNBOUNDED, Call, Dim, Sym, Symbol, floordiv, mod, of_atom, symbol
 
 __all__ = [
-    "FUNCTIONS", "Dim", "Replacements", "Sym", "Symbol", "bounds", "broadcast", "ceil_div", "compare", "fresh", "fresh_prefix",
-    "linear", "maximum", "may_equal", "minimum", "product", "solve", "solved", "substitute", "symbol", "symbols_of", "trunc_div",
+    "FUNCTIONS", "Dim", "Replacements", "Sym", "Symbol", "bounds", "broadcast", "broadcasts", "ceil_div", "compare", "fresh",
+    "fresh_prefix", "linear", "maximum", "may_equal", "minimum", "product", "solve", "solved", "substitute", "symbol", "symbols_of", "trunc_div",
 ]  # fmt: skip
 
 _counter = itertools.count()
@@ -121,6 +121,11 @@ def _broadcast_parts(d: Dim) -> Iterable[Dim]:
     """Returns the operands of a `broadcast` call."""
     call = _call_of(d, "broadcast")
     return (d,) if call is None else (part for arg in call.args for part in _broadcast_parts(arg))
+
+
+def broadcasts(d: Dim) -> list[Dim]:
+    """Returns the extents that an extent results from by broadcasting; empty for others."""
+    return [] if _call_of(d, "broadcast") is None else list(_broadcast_parts(d))
 
 
 def _implied(d: Dim, other: Dim) -> bool:

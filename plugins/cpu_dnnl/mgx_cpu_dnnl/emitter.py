@@ -317,7 +317,8 @@ class CpuEmitter(Emitter):
         """Adds a oneDNN primitive.  Arguments by oneDNN's numbers; writes_to: those written (default: DST)."""
         outputs, numbers = writes_to or {native().ARG_DST}, list(bound)
         if self.trace is not None and any(_is_traced(v.shape) for v in bound.values()):
-            raise NotOpen(f"oneDNN compiles {name} for fixed extents")
+            why = f"oneDNN compiles {name} for fixed extents"
+            raise Refused(why) if made.kind == "matmul" else NotOpen(why)  # loops multiply, too
 
         def add(e: CpuEmitter, values: Sequence[Value]) -> None:
             places = list(zip(numbers, values, strict=True))

@@ -37,10 +37,10 @@ def open_program(
         return None
     test = first.trace.test()
     names = list(where)
-    for others in ([2 * known[n] + 1 for n in names], [known[n] + 1 for n in names]):
-        if test(*others):
-            break
-    else:
+    further = max(known[n] for n in names) + 1
+    candidates = ([known[n] + further for n in names], [known[n] + 1 for n in names], [2 * known[n] for n in names])
+    others = next((values for values in candidates if test(*values)), None)
+    if others is None:
         return None
     second = _Emitted(parameters, {**known, **dict(zip(names, others, strict=True))}, where, lower, first.trace)
     if not agree(schedule, second.schedule):

@@ -1,4 +1,6 @@
 // Gather and scatter of elements and slices by indices.
+#include <algorithm>
+
 #include "indices.h"
 #include "loops.h"
 #include "scalars.h"
@@ -62,9 +64,34 @@ void add_gather(NamedLoops &loops, const std::string &name) {
     loops["gather_" + name + "_int64"] = &gather<T, single, int64_t>;
 }
 
+// Stores numbers that the program knows.  Buffers: out, int64.  Arguments: their count, the numbers.
+void put_numbers(void *const *buffers, const int64_t *args, int64_t, int64_t, void *) {
+    std::copy_n(args + 1, args[0], static_cast<int64_t *>(buffers[0]));
+}
+
+// Stores start, start + delta, .. up to the limit (exclusive).  Buffers: start, limit, delta, out.  Arguments: the count that the
+// program expects.  Work items: elements.
+template <typename T>
+void range(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    const int64_t start = *static_cast<const T *>(buffers[0]), limit = *static_cast<const T *>(buffers[1]);
+    const int64_t delta = *static_cast<const T *>(buffers[2]);
+    if (delta == 0) return mgx_loop_failed(3, delta);
+    const auto within = [&](int64_t i) { // exact: the significand has 64 bits
+        const long double at = static_cast<long double>(start) + static_cast<long double>(i) * static_cast<long double>(delta);
+        return delta > 0 ? at < static_cast<long double>(limit) : at > static_cast<long double>(limit);
+    };
+    if (!within(args[0] - 1) || within(args[0])) return mgx_loop_failed(3, args[0]);
+    auto *out = static_cast<T *>(buffers[3]);
+    for (int64_t i = begin; i < end; ++i)
+        out[i] = static_cast<T>(start + i * delta);
+}
+
 } // namespace
 
 void add_index_loops(NamedLoops &loops) {
+    loops["put_numbers"] = &put_numbers;
+    loops["range_int32"] = &range<int32_t>;
+    loops["range_int64"] = &range<int64_t>;
     each(Sizes {}, size_names, [&](auto element, const char *name) {
         using T = decltype(element);
         add_loop(loops, "take", name, &take<T>);

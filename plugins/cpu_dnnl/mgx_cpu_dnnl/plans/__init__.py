@@ -39,6 +39,7 @@ LAZY: Final = {
     "bits": "bitwise:BitCast packing:PackInt4 packing:UnpackInt4",
     "coded_products": "coded_product:DequantDot",
     "coupling": "coupling:PairwiseCoupling",
+    "extents": "fill:DimensionsOf fill:DynamicRange",
     "indexing": (
         "index:GatherElements index:Gathernd pooling:MaxUnpool scatter:ScatterAdd scatter:ScatterMax "
         "scatter:ScatterMin scatter:ScatterMul scatter:ScatterNone scatter:ScatterndAdd scatter:ScatterndMax "
