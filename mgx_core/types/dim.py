@@ -16,7 +16,8 @@ from .polynomial import UNBOUNDED, Call, Dim, Sym, Symbol, floordiv, mod, of_ato
 
 __all__ = [
     "FUNCTIONS", "Dim", "Replacements", "Sym", "Symbol", "bounds", "broadcast", "broadcasts", "ceil_div", "compare", "fresh",
-    "fresh_prefix", "linear", "maximum", "may_equal", "minimum", "product", "solve", "solved", "substitute", "symbol", "symbols_of", "trunc_div",
+    "fresh_prefix", "linear", "maximum", "may_equal", "minimum", "product", "solve", "solved", "substitute", "symbol",
+    "symbols_of", "trunc_div",
 ]  # fmt: skip
 
 _counter = itertools.count()

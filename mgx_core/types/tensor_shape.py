@@ -14,6 +14,7 @@ from . import dtype as dt
 from .dim import Dim, Sym, bounds, product, substitute
 from .dtype import DType
 from .dynamic_dimension import DynamicDimension
+from .traced_int import surely_equal
 
 __all__ = ["MAX_BYTES", "MAX_RANK", "Shape", "row_major"]
 
@@ -77,7 +78,7 @@ class Shape:
             steps = _steps(strides)
             if len(steps) != len(dims):
                 raise ShapeError(f"{len(steps)} strides given for {len(dims)} extents")
-            if self._lens is None or steps != row_major(self._lens):
+            if self._lens is None or not _is_row_major(steps, self._lens):
                 self._strides = self._steps = steps
         if self._lens is not None and self.elements() * self.dtype.size > MAX_BYTES:
             raise ShapeError(f"{self} would take {self.elements() * self.dtype.size} bytes, more than any tensor may")
@@ -288,6 +289,12 @@ def row_major(lens: Sequence[int]) -> tuple[int, ...]:
         step *= n or 1
     steps.reverse()
     return tuple(steps)
+
+
+def _is_row_major(steps: tuple[int, ...], lens: tuple[int, ...]) -> bool:
+    """Returns True if strides are row-major; traced ones, if they are for all extents."""
+    rows = row_major(lens)
+    return steps == rows if sum(steps).__class__ is int else surely_equal(steps, rows)
 
 
 def _steps(strides: Iterable[int]) -> tuple[int, ...]:

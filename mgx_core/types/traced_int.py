@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from .dim import Dim, Sym, compare, maximum, substitute, symbol
 
-__all__ = ["SMALLEST", "Trace", "TracedInt", "dim_of", "divides", "larger", "plain_or_traced", "usual"]
+__all__ = ["SMALLEST", "Trace", "TracedInt", "dim_of", "divides", "larger", "plain_or_traced", "surely_equal", "usual"]
 
 SPAN: Final = 64  # how much larger or smaller numbers may be than those that choices were made for
 SMALLEST: Final = 2  # the least value of a traced extent: axes of extent 0 and 1 are treated differently everywhere
@@ -255,6 +255,11 @@ def divides(divisor: int, number: int) -> bool:
     """Returns True if a number is a multiple of another for all traced extents."""
     rest = number % divisor
     return type(rest) is not TracedInt and rest == 0
+
+
+def surely_equal(a: Sequence[int], b: Sequence[int]) -> bool:
+    """Returns True if numbers are equal in pairs, traced ones for all traced extents."""
+    return [*map(dim_of, a)] == [*map(dim_of, b)]
 
 
 def larger(a: int, b: int) -> int:

@@ -43,7 +43,7 @@ def compile_interleave(source: Shape, target: Shape, engine: Engine, name: str) 
     """
     axes = axes_of(target.lens(), [source.strides(), target.strides()])
     axes = merged(sorted(axes, key=lambda a: -a.steps[1]))
-    if len(axes) < 2 or min(min(a.steps) for a in axes) < 0:
+    if len(axes) < 2 or any(step < 0 for a in axes for step in a.steps):
         return None
     short = next((a for a in axes if a.steps[0] == 1), axes[-1])
     back = short is not axes[-1] and _is_interleaved(axes[-1], short, engine.lanes, 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from mgx_core.types.traced_int import usual
+
 from .pointwise_plan import BLOCK, Plan
 from .space import Axis
 
@@ -30,7 +32,7 @@ def rows_copied(plan: Plan, least: int) -> list[int] | None:
     """Returns the arguments of the row copy (`copy_loops.cpp`); None for other groups and rows of fewer than `least` bytes."""
     *outer, inner = plan.axes
     size = plan.outputs[0].dtype.size
-    if plan.tile is not None or not _is_copy(plan) or inner.steps != (1, 1) or inner.extent * size < least:
+    if plan.tile is not None or not _is_copy(plan) or inner.steps != (1, 1) or usual(inner.extent) * size < least:
         return None
     steps = (n for a in outer for n in (a.extent, *(step * size for step in a.steps)))
     return [len(outer), inner.extent * size, _part(plan) * size, *steps]

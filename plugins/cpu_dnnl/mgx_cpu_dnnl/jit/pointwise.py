@@ -135,7 +135,7 @@ def _items(coded: _Coded, elements: int) -> tuple[int, int]:
     paired = plan.pairs and not isinstance(coded.code, NativeLoop)
     inner = math.prod(a.extent for a in plan.axes[-2 if paired else -1 :])
     blocks = -(-inner // BLOCK) if plan.blocks else 1
-    return elements // inner * blocks, min(inner, BLOCK) if plan.blocks else inner
+    return elements // inner * blocks, BLOCK if plan.blocks else inner
 
 
 def _native(plan: Plan, engine: Engine) -> tuple[NativeLoop | None, list[int]]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from mgx_core.records import dataclass
 from mgx_core.types.dtype import DType
+from mgx_core.types.traced_int import divides, larger
 
 from ..grain import grain_for
 from .code import Code, V, i64
@@ -65,7 +66,7 @@ def compile_product(
             args.add(value)
     for value in (panels, blocks, rows.extent, rows.left, rows.out, columns, depth.extent, depth.left, panels * width):
         args.add(value)
-    even = columns % width == 0
+    even = divides(width, columns)
     key = f"product {dtype} {result} {len(outer)} {len(taps)} {even} {depth.left == 1}"
     plan = _Plan(dtype, result, len(outer), len(taps), even, depth.left == 1, args)
     work, taken = panels * blocks, depth.extent
@@ -82,7 +83,7 @@ def compile_product(
         scratch_bytes=0,
         inputs=2,
         outputs=1,
-        flops=2 * work // max(1, panels * blocks) * rows.extent * columns * taken,
+        flops=2 * work // larger(1, panels * blocks) * rows.extent * columns * taken,
     )
 
 

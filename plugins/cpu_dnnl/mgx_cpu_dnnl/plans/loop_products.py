@@ -21,6 +21,7 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Buffer, Value, channels_last
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
+from mgx_core.types.traced_int import surely_equal
 
 from ..emitter import CpuEmitter
 from .native_loops import GRAIN_BYTES, native_loop
@@ -261,7 +262,7 @@ def converted_and_padded(e: CpuEmitter, x: Value, dtype: DType, lens: Sequence[i
 
         [made] = e.derived_literals([constant, point], (dtype, tuple(lens)), make)
         return made
-    if list(lens) == x.lens and x.shape.dtype is dtype and zero is None and x.shape.standard():
+    if surely_equal(lens, x.lens) and x.shape.dtype is dtype and zero is None and x.shape.standard():
         return x
     out = e.allocate(dtype, lens)
     convert_into(e, x, out.view_at(0, Shape(dtype, x.lens, out.strides)), zero)

@@ -13,6 +13,7 @@ from mgx_core.ops.control import Group
 from mgx_core.ops.linear import Dot
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
+from mgx_core.types.traced_int import usual
 
 from ..emitter import CpuEmitter
 from ..layout import descriptor, is_nested
@@ -77,7 +78,7 @@ def plain_product(e: CpuEmitter, a: Value, b: Value) -> Value:
 
 def _is_read_by_rows(e: CpuEmitter, a: Value, b: Value) -> bool:
     """Returns True for one row times a float32 matrix that is not constant, which oneDNN would copy before it multiplies."""
-    large = a.lens[-1] * b.lens[-1] * 4 >= MIN_READ_BYTES and prod(a.lens[:-1]) == prod(b.lens[:-2]) == 1
+    large = usual(a.lens[-1] * b.lens[-1]) * 4 >= MIN_READ_BYTES and prod(a.lens[:-1]) == prod(b.lens[:-2]) == 1
     return large and a.shape.dtype is b.shape.dtype is dt.float32 and b.strides[-1] == 1 and e.constant(b) is None
 
 
@@ -135,7 +136,7 @@ def product(
     flat = _flattened(a, b, out)
     if flat is None and a.lens[-2] < MIN_BATCHED_ROWS:
         a, flat = _merge_batch(e, a, b, out)
-    if flat is None and k % 2 and b.shape.dtype is dt.bfloat16 and not e.fast_math and b.shape.broadcasted():
+    if flat is None and b.shape.dtype is dt.bfloat16 and k % 2 and not e.fast_math and b.shape.broadcasted():
         b = e.copy(b)  # for odd k and broadcast matrices oneDNN pads with values that turn infinities into NaN
     if flat is not None:
         (a_md, b_md, out_md), shape_of = flat
