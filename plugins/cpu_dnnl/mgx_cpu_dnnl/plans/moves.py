@@ -17,6 +17,7 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import NEVER_OVERWRITTEN, Buffer, Value, packed_strides
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
+from mgx_core.types.traced_int import TracedInt
 
 from ..emitter import CpuEmitter
 from ..layout import same_order
@@ -96,7 +97,8 @@ def emit_gather(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
     def install(program: Any, ident: Callable[[Buffer], int]) -> None:
         where = [(ident(v.buffer), v.byte_offset) for v in (data, indices, out)]
-        label = f"{name} (axis of length {length})"  # in errors about out-of-bounds indices
+        # in errors about out-of-bounds indices
+        label = name if type(length) is TracedInt else f"{name} (axis of length {length})"
         program.add_loop(label, address, None, where, [length, count, row], outer * count, max(1, GRAIN_BYTES // row))
 
     e.step(name, [data.buffer, indices.buffer], [out.buffer], install, bytes=2 * outer * row * count)

@@ -17,6 +17,7 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 from mgx_core.types.mapped import forget_pages
+from mgx_core.types.traced_int import TracedInt
 
 from ..emitter import CpuEmitter
 from ..jit.native_loop import bits_of
@@ -24,6 +25,7 @@ from ..native_library import native
 from ..recipes import aligned
 from .epilogues import Epilogue
 from .native_loops import emit_op, native_loop
+from .packed_products import packed_product
 from .products import product
 from .recurrent_operands import Operands
 
@@ -137,6 +139,12 @@ class _Layer:
         seen = x.view_at(0, Shape(dt.float32, [rows, inside]))
         room = e.allocate(dt.float32, [prod(lens) + self.wide])  # the loop reads whole vectors beyond the end
         out = room.view_at(0, Shape(dt.float32, lens))
+        if type(rows) is TracedInt and e.is_constant(layer):  # oneDNN multiplies a fixed number of rows
+            [sums] = packed_product(e, seen, layer)
+            shape = Shape(dt.float32, lens, [0, 1])
+            e.copy_into(sums if bias is None else emit_op(e, Add(), sums, bias.view_at(0, shape)), out)
+            self.gates = out
+            return
         epilogue = None if bias is None else Epilogue(dt.float32, lens, [(Link("binary", "add"), bias)])
         self.gates = product(e, seen, layer, epilogue, out)
 
