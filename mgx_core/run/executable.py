@@ -370,7 +370,11 @@ class Executable:
         changing = self._keep_changing(given) if given and saved is None else None
         if changing is None:
             return whole()
-        opened = self._opened(given, changing, lowered)
+        known: dict[str, Any] = {}
+        learn_all([self.parameters[n] for n in given], given.values(), known)
+        if any(opened.repeats(known) for opened in self._open):
+            return whole()
+        opened = self._opened(given, known, changing, lowered)
         if opened is not None:
             return opened
         pieces = self._in_pieces(changing)
@@ -404,13 +408,13 @@ class Executable:
             return None
         return self._open_for(tuple([(v.dtype, v.shape) for v in values]))
 
-    def _opened(self, given: Mapping[str, AnyShape], changing: frozenset[str], lowered: Lowered) -> Instance | None:
+    def _opened(
+        self, given: Mapping[str, AnyShape], known: Mapping[str, Any], changing: frozenset[str], lowered: Lowered
+    ) -> Instance | None:
         """Returns the instance that takes the changing extents as arguments, if the target has one for these shapes.
 
-        lowered: for these shapes, for reports.
+        known: their extents by symbol; lowered: for these shapes, for reports.
         """
-        known: dict[str, Any] = {}
-        learn_all([self.parameters[n] for n in given], given.values(), known)
         with self._lock:
             for opened in self._open:
                 if opened.program.fits(known):

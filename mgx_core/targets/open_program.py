@@ -13,8 +13,10 @@ __all__ = ["OpenProgram"]
 class OpenProgram(NamedTuple):
     """A runner whose kernels take changing extents as arguments.
 
-    fits: returns whether it supports the extents of some arguments, by symbol.
+    fits: returns whether it supports the extents of some arguments, by symbol; replaced: kernels for fixed extents are faster,
+    so that extents that repeat are worth a program of their own.
     """
 
     runner: Runner
     fits: Callable[[Mapping[str, int]], bool]
+    replaced: bool = False

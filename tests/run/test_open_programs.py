@@ -13,6 +13,7 @@ import mgx_core as mgx
 from mgx_core.run import executable
 from mgx_core.run.changing_extents import WHOLE
 from mgx_core.run.executable import ATTEMPTS
+from mgx_core.run.open_instance import REPEATS
 from mgx_core.types.dim import symbol
 
 
@@ -161,3 +162,37 @@ def test_attempts_to_open_a_program_end() -> None:
     for length in range(3, 3 + WHOLE + 4 * ATTEMPTS):
         check(program, 2, length)
     assert len([parameters for parameters, *_ in asked if "seen" in parameters]) == ATTEMPTS
+
+
+def test_extents_that_repeat_have_a_program_of_their_own_if_that_has_faster_kernels(compiled: list[Any]) -> None:
+    rng = np.random.default_rng(2)
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [1, 3, symbol("h", 0, 999), symbol("w", 0, 999)]))
+    kernels = rng.standard_normal((8, 3, 3, 3)).astype(np.float32)
+    y = m.add(mgx.op("convolution", padding=[1, 1], stride=[2, 2]), x, m.add_literal(kernels))
+    m.add_return([m.add(mgx.op("relu"), y)])
+    program.compile(opening(compiled))
+    program_of = mgx.Program
+    exact = program_of()
+    n = exact.get_main_module()
+    inside = n.add_parameter("x", mgx.Shape("float32", [1, 3, symbol("h", 0, 999), symbol("w", 0, 999)]))
+    z = n.add(mgx.op("convolution", padding=[1, 1], stride=[2, 2]), inside, n.add_literal(kernels))
+    n.add_return([n.add(mgx.op("relu"), z)])
+    exact.compile(mgx.get_target("ref"))
+
+    def run(h: int, w: int) -> None:
+        given = {"x": rng.standard_normal((1, 3, h, w)).astype(np.float32)}
+        got, known = (np.asarray(p.run(given)[0]) for p in (program, exact))
+        np.testing.assert_allclose(got, known, rtol=1e-4, atol=1e-5)
+
+    for size in range(20, 40):
+        run(size, 60 - size)
+    for h, w in ((31, 50), (47, 22)):
+        exact.run({"x": np.zeros((1, 3, h, w), np.float32)})
+    opened = len(compiled)
+    for _ in range(REPEATS + 3):
+        run(31, 50)
+    assert len(compiled) == opened + 1
+    run(47, 22)
+    assert len(compiled) == opened + 1

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuEmitter", "NativeStep", "NotOpen"]
 
+LOOPS_TOO: Final = frozenset({"matmul", "convolution"})  # kinds of primitives that compiled loops replace
 LEAST_COUNTED: Final = 4096  # numbers of a constant that is longer than needed
 
 Install: TypeAlias = Callable[[Any, Callable[[Buffer], int]], None]
@@ -87,6 +88,7 @@ class CpuEmitter(Emitter):
         self._permuted: dict[int, tuple[Array, Value]] = {}  # by the array's id
         self.trace: Trace | None = None  # of the extents, if they are traced
         self.sizes: dict[Buffer, int] = {}  # traced sizes of buffers
+        self.replaced = False  # True once a loop has replaced a primitive because extents are traced
 
     @property
     def settings(self) -> Hashable:
@@ -317,8 +319,9 @@ class CpuEmitter(Emitter):
         """Adds a oneDNN primitive.  Arguments by oneDNN's numbers; writes_to: those written (default: DST)."""
         outputs, numbers = writes_to or {native().ARG_DST}, list(bound)
         if self.trace is not None and any(_is_traced(v.shape) for v in bound.values()):
+            self.replaced = True
             why = f"oneDNN compiles {name} for fixed extents"
-            raise Refused(why) if made.kind == "matmul" else NotOpen(why)  # loops multiply, too
+            raise Refused(why) if made.kind in LOOPS_TOO else NotOpen(why)
 
         def add(e: CpuEmitter, values: Sequence[Value]) -> None:
             places = list(zip(numbers, values, strict=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import ceil
 from typing import Final
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from mgx_core.records import dataclass
 from mgx_core.types.argument import Array
+from mgx_core.types.traced_int import usual
 
 from .native_library import native
 
@@ -80,14 +82,18 @@ class Problem:
     gap_across: int = 1
     narrow: bool = False
 
+    def usual(self) -> Problem:
+        """Returns the problem for usual extents, if they are traced."""
+        return replace(self, images=usual(self.images), height=usual(self.height), width=usual(self.width))
+
     def tiles(self, tile: Tile) -> int:
         return self.images * self.tile_rows(tile) * self.tile_columns(tile)
 
     def tile_rows(self, tile: Tile) -> int:
-        return self.gap_down * ceil(ceil(self.height / self.gap_down) / tile.down)
+        return self.gap_down * -(-self.height // self.gap_down // tile.down)
 
     def tile_columns(self, tile: Tile) -> int:
-        return self.gap_across * ceil(ceil(self.width / self.gap_across) / tile.across)
+        return self.gap_across * -(-self.width // self.gap_across // tile.across)
 
 
 def tiles_for(taps_down: int, taps_across: int, stride: int) -> list[Tile]:

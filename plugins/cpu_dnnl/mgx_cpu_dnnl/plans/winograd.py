@@ -73,7 +73,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     gaps = two_axes([gap if taps > 1 else 1 for gap, taps in zip(moves.dilation, window, strict=True)], 1)
     problem = Problem(*sizes, *two_axes(lens[2:], 1), *two_axes(window, 1), _stride(op) or 1, op.group, *gaps, narrow)
     lanes = native().winograd_lanes()
-    tile = best_tile(problem, lanes)
+    tile = best_tile(problem.usual(), lanes)
     if tile is None:
         raise Refused("direct summation is about as fast")
     x, out = input_and_result(e, x, w, lens, epilogue)
@@ -111,7 +111,7 @@ def emit_filtering(
     """Emits one loop over blocks of tiles, or one that transforms inputs followed by one that multiplies and transforms back."""
     lanes = native().winograd_lanes()
     threads = e.threads or native().thread_count()
-    work = partition(p, tile, lanes, threads)
+    work = partition(p.usual(), tile, lanes, threads)
     tiles = p.tiles(tile)
     blocks = -(-tiles // work.block)
     args = [p.images, p.groups, *two_axes(x.lens[2:], 1), p.channels, p.height, p.width, p.out_channels, *padding]
