@@ -367,8 +367,8 @@ class Executable:
                 given, lowered, saved, self.target, self.context, self.options, self.note, self.note_lost
             )
 
-        changing = self._keep_changing(given) if given and saved is None else None
-        if changing is None:
+        changing = self._keep_changing(given) if given else None
+        if changing is None or saved is not None:
             return whole()
         known: dict[str, Any] = {}
         learn_all([self.parameters[n] for n in given], given.values(), known)

@@ -8,7 +8,7 @@ pieces that do not depend on them are compiled once, and equal pieces (the atten
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
 from typing import Any, Final, Protocol
@@ -73,12 +73,16 @@ class _ByDefinition:
         self._body = body
         self._parameters = [p.result for p in body.parameters.values()]
         self._computed = [i for i in body if not given(i)]
+        self._interpreter = Interpreter()
         self._sized = [i for i in self._computed if not introduced(i)]  # the others define extents by values
+        self._fits = self.fits_extents({}) if not any(i.result.dynamic() for i in self._sized) else None
         # of the other parameters, only the extents are read
         self.reads = [not all(isinstance(u.op, DimensionsOf) for u in p.users) for p in body.parameters.values()]
 
     def fits(self, values: Sequence[Value]) -> bool:
         """Returns False if there are too many elements."""
+        if self._fits is not None:
+            return self._fits
         known: dict[str, int] = {}
         bind_all(self._parameters, values, known)
         return self.fits_extents(known)
@@ -94,7 +98,7 @@ class _ByDefinition:
         return True
 
     def run(self, values: Sequence[Value]) -> list[Value]:
-        return Interpreter().run(self._body, values)
+        return self._interpreter.run(self._body, values)
 
     @property
     def placements(self) -> list[Placement]:
@@ -190,8 +194,8 @@ class Pieces:
     ) -> Pieces | None:
         """Splits an optimized module; returns None if too much of it would be recompiled for each set of shapes.
 
-        make: compiles a piece; memory: keeps values of fixed extents at fixed addresses; open: pieces take changing extents as
-        arguments and are not recompiled, so that the module is split only where values decide extents.
+        make: compiles a piece; memory: keeps values of fixed extents at fixed addresses; open: the piece after the instructions
+        that decide extents takes these as arguments and is not recompiled.
         """
         divided = _divided(module, changing, open)
         if divided is None or (memory is not None and not all(isinstance(o.result, Shape) for o in module.outputs)):
@@ -240,23 +244,49 @@ class _Kind(Enum):
     CHANGING = 2
 
 
-def _kind(ins: Instruction, changing: frozenset[str], kinds: Mapping[Instruction, _Kind], open: bool) -> _Kind:
-    touches = _touches(ins, changing)
-    if not touches and not (open and any(kinds.get(i) is _Kind.COUNTED for i in ins.inputs)):
+def _kind(ins: Instruction, changing: frozenset[str], kinds: Mapping[Instruction, _Kind]) -> _Kind:
+    if not _touches(ins, changing):
         return _Kind.FIXED
+    return _Kind.COUNTED if _counts(ins, lambda i: kinds.get(i) is _Kind.COUNTED) else _Kind.CHANGING
+
+
+def _counts(ins: Instruction, counted: Callable[[Instruction], bool]) -> bool:
+    """Returns True for simple ops on extents, integers, and operands that are counted."""
     simple = ins.op.exact or isinstance(ins.op, (PointwiseGroup, Pointwise, DynamicRange))
     if isinstance(ins.op, (FusedReduce, Reduce)):  # sums of masks
         simple = isinstance(ins.result, Shape) and ins.result.dtype.is_integer
-    counted = all(
-        i.is_absent
-        or kinds.get(i) is _Kind.COUNTED
-        or isinstance(ins.op, DimensionsOf)
-        or (isinstance(i.result, Shape) and i.shape.dtype.kind in "iub")
-        for i in ins.inputs
+    return (
+        simple
+        and not ins.op.control
+        and all(
+            i.is_absent
+            or counted(i)
+            or isinstance(ins.op, DimensionsOf)
+            or (isinstance(i.result, Shape) and i.shape.dtype.kind in "iub")
+            for i in ins.inputs
+        )
     )
-    if simple and counted and not ins.op.control:
-        return _Kind.COUNTED
-    return _Kind.CHANGING if touches else _Kind.FIXED
+
+
+def _counted_first(
+    computed: Sequence[Instruction],
+    makers: Iterable[Instruction],
+    needs: Callable[[Instruction], Iterable[Instruction]],
+) -> list[list[Instruction]]:
+    """Returns the instructions that decide extents, and all others; no parts if the former do more than count.
+
+    makers: the instructions that define extents; needs: as of `in_parts`.
+    """
+    waiting, found = list(makers), set[Instruction]()
+    while waiting:
+        ins = waiting.pop()
+        if not (ins in found or given(ins)):
+            found.add(ins)
+            waiting += needs(ins)
+    if not all(_counts(ins, found.__contains__) for ins in found):
+        return []
+    parts = [[i for i in computed if i in found], [i for i in computed if i not in found]]
+    return parts if all(parts) else []
 
 
 class _Key(NamedTuple):
@@ -281,15 +311,18 @@ def _divided(module: Module, changing: frozenset[str], open: bool) -> list[tuple
     changing = changing.union(makers)
 
     def kind(ins: Instruction) -> _Kind:
-        found = _kind(ins, changing, kinds, open)
-        kinds[ins] = found = _Kind.CHANGING if open and found is _Kind.FIXED else found
+        kinds[ins] = found = _kind(ins, changing, kinds)
         return found
 
     def needs(ins: Instruction) -> list[Instruction]:
         extents = ins.op.symbols() | mentioned(within(ins))
         return [*reads(ins), *(makers[name] for name in extents if name in makers)]
 
-    parts = in_parts(module, kind, needs)
+    if open:
+        parts = _counted_first(computed, makers.values(), needs)
+        kinds.update((ins, k) for part, k in zip(parts, (_Kind.COUNTED, _Kind.CHANGING), strict=False) for ins in part)
+    else:
+        parts = in_parts(module, kind, needs)
     if len(parts) < 2:
         return None
     number = {ins: n for n, part in enumerate(parts) for ins in part}
