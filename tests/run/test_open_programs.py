@@ -196,3 +196,22 @@ def test_extents_that_repeat_have_a_program_of_their_own_if_that_has_faster_kern
     assert len(compiled) == opened + 1
     run(47, 22)
     assert len(compiled) == opened + 1
+
+
+def test_positions_and_masks_are_computed_from_extents_as_arguments(compiled: list[Any]) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    t = symbol("t", 0, 9999)
+    x = m.add_parameter("x", mgx.Shape("float32", [t]))
+    count = m.add(mgx.op("dimensions_of", start=0, end=1), x)
+    end = m.add(mgx.op("reshape", dims=[]), m.add(mgx.op("mul"), count, m.add_literal(np.array([2]))))
+    zero, two = m.add_literal(np.int64(0)), m.add_literal(np.int64(2))
+    places = m.add(mgx.op("dynamic_range", length=t), zero, end, two)
+    m.add_return([m.add(mgx.op("add"), x, m.add(mgx.op("convert", target_type="float32"), places))])
+    program.compile(opening(compiled))
+    for step, length in enumerate((9, 8, 7, 6, 5, 44, 300, 2)):
+        if step == WHOLE + 1:
+            before = len(compiled)
+        (got,) = program.run({"x": np.full(length, 0.5, np.float32)})
+        np.testing.assert_array_equal(np.asarray(got), 2 * np.arange(length) + 0.5)
+    assert len(compiled) == before
