@@ -106,7 +106,7 @@ class Executable:
         self._changing: ChangingExtents | None = None  # created with the first instance of a dynamic program
         self._pieces_of: Recent[tuple[Pieces | None]] | None = None  # by the changing extents; None: not split
         self._open: list[OpenInstance] = []  # programs that take changing extents as arguments
-        self._not_opened = 0  # times that the target had none
+        self._not_opened: dict[frozenset[str], int] = {}  # times that the target had none, by the extents
         self._opens = frozenset[str]()  # of a piece that takes changing extents as arguments, their symbols
         self._instances = Instances(self.parameters, self._may_keep, self._instantiate, self._forget_repeats)
 
@@ -419,8 +419,8 @@ class Executable:
             for opened in self._open:
                 if opened.program.fits(known):
                     return opened.instance
-            full = len(self._open) >= OPEN or self._not_opened >= ATTEMPTS
             changing = frozenset(name for name in changing if known.get(name, 0) >= SMALLEST)
+            full = len(self._open) >= OPEN or self._not_opened.get(changing, 0) >= ATTEMPTS
             if full or not changing or not self.target.opens_programs or self._waits:
                 return None
             made = None
@@ -428,7 +428,7 @@ class Executable:
                 made = self.target.open_program(self.parameters, known, changing, self._lowered)
             made = made or self._open_pieces(known, changing)
             if made is None:
-                self._not_opened += 1
+                self._not_opened[changing] = self._not_opened.get(changing, 0) + 1
                 return None
             instance = Instance(given, made.runner, lowered, self.module, transient=True)
             self._open.append(OpenInstance(made, instance, self.parameters))
@@ -441,7 +441,7 @@ class Executable:
         from .open_pieces import OpenPieces
 
         def failed() -> None:
-            self._not_opened = ATTEMPTS
+            self._not_opened[changing] = ATTEMPTS
 
         return OpenPieces.program(self.module, known, changing, self._open_piece, failed)
 
@@ -454,7 +454,7 @@ class Executable:
     @property
     def closed(self) -> bool:
         """True if the target has compiled no program that takes changing extents as arguments when asked for one."""
-        return self._not_opened > 0
+        return bool(self._not_opened)
 
     @property
     def _waits(self) -> bool:

@@ -20,6 +20,7 @@ from mgx_core.targets.values import Value
 from mgx_core.types.shape import AnyShape
 
 from ..emitter import CpuEmitter
+from .extents import number
 from .indexing import NOT_NEGATIVE, Places, gather
 from .native_loops import broadcast, emit_op
 from .offer import offer
@@ -98,21 +99,21 @@ def _last_positions(e: CpuEmitter, numbers: Value, count: int, rows: int) -> Val
     batch, step = numbers.lens[0], numbers.strides[0]
     dims = [batch, count]
     body = Module("positions")
-    last, place = (
-        body.add_parameter(name, Shape(d, dims)) for name, d in (("last", numbers.shape.dtype), ("place", dt.int64))
-    )
+    kinds = {"last": numbers.shape.dtype, "place": dt.int64, "added": dt.int64}
+    last, place, added = (body.add_parameter(name, Shape(dtype, dims)) for name, dtype in kinds.items())
 
     def constant(value: int) -> Instruction:
         return body.add(Multibroadcast(out_lens=tuple(dims)), body.add_literal(np.array(value)))
 
     total = body.add(Add(), body.add(Convert(target_type=dt.int64), last), constant(1))
-    at = body.add(Add(), body.add(Max(), body.add(Sub(), total, constant(count)), constant(0)), place)
+    at = body.add(Add(), body.add(Max(), body.add(Sub(), total, added), constant(0)), place)
     at = body.add(Min(), at, body.add(Sub(), body.add(Max(), total, constant(rows)), constant(1)))
     body.add_return([body.add(Where(), body.add(Less(), total, constant(0)), constant(rows), at)])
     places = e.counting(count)
     inputs = [
         numbers.view_at(0, Shape(numbers.shape.dtype, dims, [step, 0])),
         places.view_at(0, Shape(dt.int64, dims, [0, 1])),
+        broadcast(number(e, count), dims),
     ]
     out = e.allocate(dt.int64, dims)
     if out.shape.elements():
