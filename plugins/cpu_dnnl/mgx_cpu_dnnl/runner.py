@@ -161,7 +161,7 @@ class NativeRunner(Runner):
 
     def addressed(self) -> Callable[[Sequence[int], Sequence[int]], None] | None:
         """Returns a call on addresses; None if Python code computes a part, or results are not all computed by the program."""
-        if self.program is None or not self._direct or self.taken or not self.fresh:
+        if not isinstance(self.program, NativeRun) or not self._direct or self.taken or not self.fresh:
             return None
         return self.program.addressed(len(self.parameters))
 
