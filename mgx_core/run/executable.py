@@ -14,7 +14,6 @@ import numpy as np
 from ..cache import Recent
 from ..errors import DeviceError, MgxError, ParameterError, PluginError, counted
 from ..garbage import rarer_collections
-from ..ir.symbols import learn_all
 from ..log import listen, log, timed, traced
 from ..options import CompileOptions
 from ..plugins.manager import manager
@@ -32,7 +31,6 @@ from .binding import owned, tensor_type
 from .instance import Instance
 from .instances import Instances
 from .instantiation import instance_shape, instantiated
-from .open_instance import OpenInstance
 
 if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
     from ..targets.reuse import Reuse
     from ..targets.runner import Timing
     from .changing_extents import ChangingExtents
+    from .open_instance import OpenInstance
     from .pieces import Part, PieceRunner, Pieces
     from .tracing import Traced, Tracer
 
@@ -103,6 +102,7 @@ class Executable:
         self._tracing: Recent[Traced] = Recent(options.instances or INSTANCES)
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
         self._is_piece = False  # True for a piece of another executable, which is not split again
+        self._restored: list[Mapping[str, AnyShape]] = []  # shapes of instances restored from a file
         self._changing: ChangingExtents | None = None  # created with the first instance of a dynamic program
         self._pieces_of: Recent[tuple[Pieces | None]] | None = None  # by the changing extents; None: not split
         self._open: list[OpenInstance] = []  # programs that take changing extents as arguments
@@ -367,9 +367,14 @@ class Executable:
                 given, lowered, saved, self.target, self.context, self.options, self.note, self.note_lost
             )
 
-        changing = self._keep_changing(given) if given else None
-        if changing is None or saved is not None:
+        if saved is not None:
+            self._restored.append(given)
             return whole()
+        changing = self._keep_changing(given) if given else None
+        if changing is None:
+            return whole()
+        from ..ir.symbols import learn_all
+
         known: dict[str, Any] = {}
         learn_all([self.parameters[n] for n in given], given.values(), known)
         if any(opened.repeats(known) for opened in self._open):
@@ -394,7 +399,10 @@ class Executable:
         from .changing_extents import WHOLE, ChangingExtents
 
         with self._lock:
-            self._changing = self._changing or ChangingExtents()
+            if self._changing is None:
+                self._changing = ChangingExtents()
+                for earlier in self._restored:
+                    self._changing.note([self.parameters[n] for n in earlier], list(earlier.values()))
             changing = self._changing.note([self.parameters[n] for n in given], list(given.values()))
             return changing if self._changing.count > WHOLE else None
 
@@ -430,6 +438,8 @@ class Executable:
             if made is None:
                 self._not_opened[changing] = self._not_opened.get(changing, 0) + 1
                 return None
+            from .open_instance import OpenInstance
+
             instance = Instance(given, made.runner, lowered, self.module, transient=True)
             self._open.append(OpenInstance(made, instance, self.parameters))
             return instance
