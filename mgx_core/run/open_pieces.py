@@ -32,6 +32,7 @@ class OpenPieces(Runner):
         self._parts = parts
         self._failed = failed
         self._fails = False
+        self.fresh = pieces.fresh
 
     def run(self, args: Sequence[Value]) -> list[Value]:
         results, _ = self._pieces.run(args)

@@ -34,6 +34,7 @@ from ..types.argument import Argument, Value
 from ..types.shape import AnyShape, Shape, symbols_in
 from ..types.symbol_binding import bind_all
 from .binding import owned
+from .counting import counting
 from .device_pieces import DeviceMemory
 from .instance import Instance
 from .partition import in_parts
@@ -74,6 +75,7 @@ class _ByDefinition:
         self._parameters = [p.result for p in body.parameters.values()]
         self._computed = [i for i in body if not given(i)]
         self._interpreter = Interpreter()
+        self._count = counting(body)
         self._sized = [i for i in self._computed if not introduced(i)]  # the others define extents by values
         self._fits = self.fits_extents({}) if not any(i.result.dynamic() for i in self._sized) else None
         # of the other parameters, only the extents are read
@@ -98,7 +100,8 @@ class _ByDefinition:
         return True
 
     def run(self, values: Sequence[Value]) -> list[Value]:
-        return self._interpreter.run(self._body, values)
+        results = None if self._count is None else self._count(values)
+        return self._interpreter.run(self._body, values) if results is None else results
 
     @property
     def placements(self) -> list[Placement]:
@@ -159,6 +162,12 @@ class Pieces:
 
     def __len__(self) -> int:
         return len(self._pieces)
+
+    @property
+    def fresh(self) -> bool:
+        """True if results are those of compiled pieces, once each, which own their memory."""
+        compiled = {n for piece in self._pieces if piece.small is None for n in piece.gives}
+        return len(set(self._outputs)) == len(self._outputs) and compiled.issuperset(self._outputs)
 
     @property
     def on_device(self) -> bool:
