@@ -215,3 +215,12 @@ def test_positions_and_masks_are_computed_from_extents_as_arguments(compiled: li
         (got,) = program.run({"x": np.full(length, 0.5, np.float32)})
         np.testing.assert_array_equal(np.asarray(got), 2 * np.arange(length) + 0.5)
     assert len(compiled) == before
+
+
+def test_values_may_not_exceed_the_limit() -> None:
+    program = decoder(2, mgx.get_target("cpu"), limit_bytes=1 << 14)
+    for length in range(16, 16 + WHOLE + 4):
+        check(program, 2, length)
+    with pytest.raises(mgx.MgxError, match="allowed"):
+        program.run(fed(2, 500))
+    check(program, 2, 40)

@@ -6,11 +6,10 @@ The steps are emitted once for traced extents.  Sizes of buffers are those for e
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from ctypes import string_at
 from enum import IntEnum
-from typing import Any
+from typing import Any, Final
 
 from mgx_core.named_tuples import NamedTuple
 from mgx_core.targets.schedule import Schedule, placed
@@ -21,6 +20,9 @@ from .native_library import native
 from .native_program import install
 
 __all__ = ["OpenRun", "agree"]
+
+
+LARGE: Final = 1 << 27  # bytes of buffers from which on programs have no more room than they need
 
 
 class Kind(IntEnum):
@@ -222,21 +224,18 @@ class OpenRun:
         self._recorded = recorded
 
     def run(self, args: Sequence[Any]) -> list[Any]:
-        with self._program(args) as program:
-            results: list[Any] = program.run_arrays([args[n] for n in self.taken])
+        results: list[Any] = self._on(args, lambda native, given: native.run_arrays(given))
         return results
 
     def time(self, args: Sequence[Any], runs: int, warmup: int) -> list[float]:
         """Returns the median nanoseconds of each step."""
-        with self._program(args) as program:
-            return list(program.time([args[n] for n in self.taken], runs, warmup))
+        return list(self._on(args, lambda native, given: native.time(given, runs, warmup)))
 
-    @contextmanager
-    def _program(self, args: Sequence[Any]) -> Iterator[Any]:
-        """Context manager: a native program that no other thread runs, with its numbers set for these arguments."""
+    def _on(self, args: Sequence[Any], use: Callable[[Any, list[Any]], Any]) -> Any:
+        """Uses a native program that no other thread runs, with its numbers set for these arguments."""
         program = self._leased(tuple([args[n].shape[axis] for n, axis in self._where]))
         try:
-            yield program.native
+            return use(program.native, [args[n] for n in self.taken])
         finally:
             with self._lock:
                 self._free.append(program)
@@ -258,9 +257,10 @@ class OpenRun:
         with self._lock:
             if not self._rooms or any(size > room for size, room in zip(rooms, self._rooms, strict=True)):
                 self._capacity = [max(c, 1 << n.bit_length()) for c, n in zip(self._capacity, extents, strict=True)]
-                self._rooms = [
-                    max(sizes) for sizes in zip(self._numbers(*self._capacity)[self._count :], rooms, strict=True)
-                ]
+                spare = self._numbers(*self._capacity)[self._count :]
+                if sum(spare) > LARGE:
+                    spare = self._rooms or list(rooms)
+                self._rooms = [max(sizes) for sizes in zip(spare, rooms, strict=True)]
                 self._recorded = self._placed()
             made = native().NativeProgram("main", self._schedule.peak)
             self._recorded.build(made, self._rooms[len(self._sizes) :])
