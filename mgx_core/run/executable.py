@@ -439,8 +439,10 @@ class Executable:
                 self._not_opened[changing] = self._not_opened.get(changing, 0) + 1
                 return None
             from .open_instance import OpenInstance
+            from .pieces import LoweredPieces
 
-            instance = Instance(given, made.runner, lowered, self.module, transient=True)
+            placed = LoweredPieces(lowered, lambda: [made])
+            instance = Instance(given, made.runner, placed, self.module, transient=True)
             self._open.append(OpenInstance(made, instance, self.parameters))
             return instance
 

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from ..ir.module import Module
 from ..ir.symbols import introduced, lone_symbols
 from ..targets.open_program import OpenProgram
+from ..targets.placement import Placement
 from ..targets.runner import Runner
 from ..targets.static_part import given
 from ..types.argument import Value
 from ..types.shape import symbols_in
-from .pieces import Pieces
+from .pieces import PieceRunner, Pieces
 
 if TYPE_CHECKING:
     from .executable import Executable
@@ -32,14 +33,19 @@ class OpenPieces(Runner):
         self._parts = parts
         self._failed = failed
         self._fails = False
+        self._ran: Sequence[PieceRunner] = ()
         self.fresh = pieces.fresh
 
     def run(self, args: Sequence[Value]) -> list[Value]:
-        results, _ = self._pieces.run(args)
+        results, self._ran = self._pieces.run(args)
         if not self._fails and any(part.closed for part in self._parts):
             self._fails = True
             self._failed()
         return results
+
+    def placements(self) -> list[Placement]:
+        """Returns the placements of the pieces of the last run."""
+        return [placement for by in self._ran for placement in by.placements]
 
     @classmethod
     def program(
@@ -74,7 +80,7 @@ class OpenPieces(Runner):
             return None
         fixed = {name: n for name, n in known.items() if name not in changing}
         runner = cls(pieces, parts, failed)
-        return OpenProgram(runner, partial(cls._fits, runner, fixed))
+        return OpenProgram(runner, partial(cls._fits, runner, fixed), runner.placements)
 
     def _fits(self, fixed: Mapping[str, int], given: Mapping[str, int]) -> bool:
         return not self._fails and all(given.get(name) == n for name, n in fixed.items())

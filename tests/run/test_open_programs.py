@@ -59,6 +59,10 @@ def test_new_lengths_compile_nothing(compiled: list[Any]) -> None:
     for length in (*range(20, 84), 7, 300, 2, 128, 511, 33):
         check(program, layers, length)
     assert len(compiled) == WHOLE + 1
+    placements = program.executable.instances()[-1].placements
+    assert sum("attention" in p.op for p in placements) == layers
+    assert all(p.place == "target" for p in placements)
+    assert len(compiled) == WHOLE + 1
     assert len(program.executable.instances()) == kept
 
 

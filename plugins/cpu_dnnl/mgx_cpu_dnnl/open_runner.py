@@ -60,7 +60,7 @@ def open_program(
         [(int(s.flops), int(s.bytes), s.kernel) for s in steps],
         lambda: [s.instruction for s in steps],
     )
-    return OpenProgram(runner, fits, first.emitter.replaced)
+    return OpenProgram(runner, fits, lambda: schedule.placements, first.emitter.replaced)
 
 
 class _Emitted:
