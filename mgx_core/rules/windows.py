@@ -12,6 +12,7 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..named_tuples import NamedTuple
 from ..ops.index import Gather
+from ..ops.movement import Transpose
 from ..ops.pad import Pad
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.slice import Slice, SlidingWindows
@@ -69,17 +70,23 @@ def _cut_windows(b: Builder, x: Instruction, axis: int, found: _Windows) -> Inst
 
 @WINDOWS.on(Gather)
 def gather_of_windows(i: Instruction, b: Builder) -> Instruction | No | None:
-    """gather(x, [[0, 1, 2], [2, 3, 4], ..]) -> windows of x."""
+    """gather(x, [[0, 1, 2], [2, 3, 4], ..]) -> windows of x; transposed, if each column of the indices is a window."""
     x, indices = i.inputs
     if indices.literal is None or not x.shape.ranked or indices.shape.rank != 2:
         return None
-    found = _windows(np.asarray(indices.literal.value).astype(np.int64))
+    positions = np.asarray(indices.literal.value).astype(np.int64)
+    rows = _windows(positions)
+    found = rows or _windows(positions.T)
     if found is None:
         return None
     axis = op_as(i, Gather).axis % x.shape.rank
     if not compare(x.shape.dims[axis], ">=", found.end):
         return No("the positions may lie outside")
-    return _cut_windows(b, x, axis, found)
+    windows = _cut_windows(b, x, axis, found)
+    if rows is not None:
+        return windows
+    order = [*range(axis), axis + 1, axis, *range(axis + 2, x.shape.rank + 1)]
+    return b.add(Transpose(permutation=tuple(order)), windows)
 
 
 @WINDOWS.on(Slice)

@@ -44,6 +44,7 @@ CASES = [
     ("gather-of-windows", "apart", GATHER.format("0, 1, 2, 19, 20, 21"), ["sliding_windows"]),
     ("gather-of-windows", "outside", GATHER.format("-1, 0, 1, 1, 2, 3"), ["gather"]),
     ("gather-of-windows", "adjacent", GATHER.format("4, 5, 6, 7, 8, 9"), ["slice", "reshape"]),
+    ("gather-of-windows", "transposed", GATHER.format("4, 7, 10, 5, 8, 11"), ["slice", "sliding_windows", "transpose"]),
     ("gather-of-windows", "downwards", GATHER.format("4, 5, 6, 3, 4, 5"), ["gather"]),
     ("gather-of-windows", "not-consecutive", GATHER.format("4, 5, 7, 6, 7, 9"), ["gather"]),
     ("shifted-rows", "halo", shift(8, 13), ["reshape", "slice", "sliding_windows"]),
