@@ -1,4 +1,4 @@
-"""Products of a batch of matrices with one column each run as reductions."""
+"""Products of a batch of matrices with one column each, or of few terms, run as reductions."""
 
 from __future__ import annotations
 
@@ -45,4 +45,40 @@ def test_other_products_stay(case: str) -> None:
         y = built.main.add_literal(np.ones(lens, np.float32))
     if case == "shared":
         y = built.add("multibroadcast", y, out_lens=[6, 32, 1])
+    assert not any("reduce" in k for k in kernels(built, built.add("dot", x, y), 1))
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+@pytest.mark.parametrize("dims", [(3, 100, 9, 9, 32), (300, 5, 3, 17)], ids=["rank4", "rank3"])
+def test_products_of_few_terms_are_sums(dims: tuple[int, ...], kind: str, device: int) -> None:
+    *batch, rows, terms, columns = dims
+    built = BuiltProgram(4)
+    x = built.argument(*batch, rows, terms, kind=kind)[0]
+    y = built.argument(*batch, terms, columns, kind=kind)[0]
+    assert kernels(built, built.add("dot", built.add("relu", x), y), device)[-1] == "generated fused_reduce"
+
+
+def test_a_sum_of_few_terms_is_narrowed_where_it_is_computed() -> None:
+    built = BuiltProgram(5)
+    x, y = built.argument(300, 9, 9, kind="float32")[0], built.argument(300, 9, 32, kind="float32")[0]
+    narrow = built.add("convert", built.add("dot", x, y), target_type="float16")
+    assert kernels(built, narrow, 1) == ["generated fused_reduce"]
+
+
+@pytest.mark.parametrize("case", ["few matrices", "many terms", "many rows", "few columns", "shared", "constant"])
+def test_other_products_with_several_columns_stay(case: str) -> None:
+    built = BuiltProgram(6)
+    batch, rows, terms = (
+        {"few matrices": 20}.get(case, 300),
+        {"many rows": 13}.get(case, 9),
+        {"many terms": 16}.get(case, 9),
+    )
+    x = built.argument(batch, rows, terms, kind="float32")[0]
+    lens = [1 if case == "shared" else batch, terms, 8 if case == "few columns" else 32]
+    y = built.argument(*lens, kind="float32")[0]
+    if case == "constant":
+        y = built.main.add_literal(np.ones(lens, np.float32))
+    if case == "shared":
+        y = built.add("multibroadcast", y, out_lens=[batch, terms, 32])
     assert not any("reduce" in k for k in kernels(built, built.add("dot", x, y), 1))
