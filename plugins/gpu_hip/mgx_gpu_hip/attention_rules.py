@@ -23,7 +23,7 @@ from mgx_core.types.dtype import bfloat16, float16, float32
 
 from .codegen.attention import LARGEST_HEAD
 
-__all__ = ["HEADS", "LARGE_HEADS", "SCORES", "WIDE_SUMS"]
+__all__ = ["HEADS", "LARGE_HEADS", "SCORES", "WIDE_SUMS", "before_softmax"]
 
 HEADS: Final = Rules("heads")
 VIEWS: Final = (Multibroadcast, Transpose, Reshape, Squeeze, Unsqueeze)
@@ -163,7 +163,7 @@ SCORES: Final = Rules("scores")
 @SCORES.on(Dot, changes=ROUNDING)
 def scale_out_of_scores(i: Instruction, b: Builder) -> Instruction | No | None:
     """dot(a * s, b * t) -> dot(a, b) * (s * t) where a softmax follows."""
-    if not i.shape.dtype.is_float or not _before_softmax(i):
+    if not i.shape.dtype.is_float or not before_softmax(i):
         return None
     scale, operands, found = 1.0, [], False
     for x in i.inputs:
@@ -189,7 +189,7 @@ def _scaled(ins: Instruction) -> tuple[float, Instruction] | None:
     return None
 
 
-def _before_softmax(ins: Instruction) -> bool:
+def before_softmax(ins: Instruction) -> bool:
     for _ in range(8):
         if len(ins.users) != 1:
             return False
@@ -213,7 +213,7 @@ def narrow_operands_of_wide_sums(i: Instruction, b: Builder) -> Instruction | No
     x, y = (_widened(v) for v in i.inputs)
     if i.shape.dtype is not float32 or x is None or y is None or x.shape.dtype is not y.shape.dtype:
         return None
-    if _before_softmax(i) or any(isinstance(through_views(v).op, Softmax) for v in (x, y)):
+    if before_softmax(i) or any(isinstance(through_views(v).op, Softmax) for v in (x, y)):
         return No("attention has kernels of its own")
     return b.add(QuantDot(), *(_with_views(v, source, b) for v, source in zip(i.inputs, (x, y), strict=True)))
 

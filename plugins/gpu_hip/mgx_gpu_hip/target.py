@@ -38,6 +38,7 @@ from .norm_rules import GROUP_NORMS, NORM_ENDS
 from .plans import PLANS
 from .runtime import DeviceArray, import_array, is_device_array
 from .signed_bytes import SIGNED
+from .split_sum_rules import SPLIT_SUMS
 
 __all__ = ["GpuTarget"]
 
@@ -97,6 +98,7 @@ class GpuTarget(Target):
             Rewrite(allowed(SCORES)),
             Rewrite(HEADS),
             Rewrite(allowed(COLUMNS)),
+            Rewrite(allowed(SPLIT_SUMS)),
             Rewrite(allowed(WIDE_SUMS)),
             Rewrite(allowed(TRANSPOSED)),
             FoldConstants(widened=True),
