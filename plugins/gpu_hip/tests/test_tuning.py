@@ -117,6 +117,17 @@ def test_layers_that_differ_in_scalars_share_a_plan(tuned) -> None:
     assert len(library.asked) == 2 * NARROW_PLANS  # other steps are another problem
 
 
+def test_fewer_engines_of_narrow_convolutions_are_compiled(tuned) -> None:
+    """Third and fourth ones of resnet50's took a second each and never won."""
+    library = Library()
+    types = (dtype.int8, dtype.int8, dtype.int8)
+    ones = {"stride": (1, 1), "dilation": (1, 1), "pads": ((0, 0), (0, 0))}
+    tuned(library).narrow(
+        NarrowProblem((1, 16, 8, 8), (32, 16, 1, 1), (1, 32, 8, 8), types, (("mul", -1, 0.5),), **ones)
+    )
+    assert sorted(library.asked) == ["0 of 2", "1 of 2"]
+
+
 @pytest.mark.parametrize("way", ["disk", "file"])
 def test_another_process_does_not_measure_again(tuned, way) -> None:
     first = tuned(Library())
