@@ -164,6 +164,9 @@ def test_the_library_is_not_given_keys_that_are_broadcast_over_heads(keys: int, 
     group, e = attention_group(m, q, *wide), emitter(0.0)
     args = [e.input(Shape(dt.float16, x.shape.lens()), n) for n, x in enumerate(group.inputs)]
     if keys == values == 3:
+        args[1] = args[1].view_at(
+            0, Shape(dt.float16, [2, 3, 16, 16], (768, 256, 1, 16))
+        )  # the keys before the transpose
         emit_library(e, group.op, group.modules, args)
         assert e.steps[-1].plan.problem.kv_heads == 0
     else:
@@ -204,6 +207,31 @@ def test_attention_of_few_heads_with_many_keys_runs_as_separate_products(
         except Refused:
             continue
     assert (taken or ["separate"])[0] == chosen
+
+
+@pytest.mark.parametrize("turned", ["q", "kv", "qkv"])
+@pytest.mark.parametrize(("us", "chosen"), [(10.0, True), (60.0, False)])
+def test_the_library_is_given_copies_of_images_with_channels_first(turned: str, us: float, chosen: bool) -> None:
+    """Its rows must be adjacent: 16 heads of 64 x 1,024 took 57 us in a generated kernel on an H200."""
+    m = mgx.Module("main")
+    q, k, v = (
+        m.add_parameter(n, mgx.Shape(dt.float16, [8, 2, *dims]))
+        for n, dims in (("q", (1024, 64)), ("k", (64, 1024)), ("v", (1024, 64)))
+    )
+    group, e = attention_group(m, q, k, v), emitter(us)
+    args = []
+    for n, x in enumerate(group.inputs):
+        steps = (1, 1024) if "qkv"[n] in turned else (64, 1)  # between positions, and between channels
+        laid = Shape(dt.float16, x.shape.lens(), (131072, 65536, *(reversed(steps) if x is k else steps)))
+        args.append(e.input(laid, n).view_at(0, laid))
+    if not chosen:
+        with pytest.raises(Refused, match="the generated kernel is faster"):
+            emit_library(e, group.op, group.modules, args)
+        return
+    emit_library(e, group.op, group.modules, args)
+    problem = e.steps[-1].plan.problem
+    assert len(e.steps) == 1 + len(turned)
+    assert [problem.q, problem.k, problem.v] == [(131072, 65536, 64, 1)] * 3
 
 
 @pytest.mark.parametrize(

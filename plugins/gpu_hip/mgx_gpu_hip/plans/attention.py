@@ -44,6 +44,7 @@ from .readers import is_convolution
 __all__ = ["PLANS"]
 
 PLANS = Kernels("gpu")
+LIBRARY = 8.0  # the least microseconds of the library's attention, whose engines take seconds to compile
 
 
 def write_group(
@@ -94,11 +95,15 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
         raise Refused(f"library attention has one to three batch axes, got {len(pattern.batch)}")
     if pattern.after is not None:
         out = e.allocate(pattern.dtype, shape.lens(), whole.strides)
+    generated = attention_microseconds(pattern, e.context.traits)
     scale, biased = or_refused(_scores(body))
     problem, operands = or_refused(_problem(e, pattern, scale, args, out, biased=biased))
+    if not e.exhaustive and _turned(pattern) and generated < LIBRARY + _copy_microseconds(pattern):
+        raise Refused("the generated kernel is faster than copies of the operands")
     timed = or_refused(tuner.attention(problem, e.exhaustive))
-    rest = 0.0 if pattern.after is None else 2.5 + prod(out.lens) * (out.shape.dtype.size + 1) / 3e6
-    if not e.exhaustive and timed.us + rest > attention_microseconds(pattern, e.context.traits):
+    rest = _copy_microseconds(pattern)
+    rest += 0.0 if pattern.after is None else 2.5 + prod(out.lens) * (out.shape.dtype.size + 1) / 3e6
+    if not e.exhaustive and timed.us + rest > generated:
         raise Refused("the generated kernel is faster")
     if not e.exhaustive and 0.7 * (timed.us + rest) > separate_microseconds(pattern):
         raise Refused("separate products are faster")
@@ -172,7 +177,7 @@ def emit_library_op(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Seq
     scale = 1 / math.sqrt(max(pattern.d, 1)) if op.scale is None else op.scale
     problem, operands = or_refused(_problem(e, pattern, scale, (q, k, v), out, causal=op.causal))
     timed = or_refused(tuner.attention(problem, e.exhaustive))
-    if not e.exhaustive and timed.us > attention_microseconds(pattern, e.context.traits):
+    if not e.exhaustive and timed.us + _copy_microseconds(pattern) > attention_microseconds(pattern, e.context.traits):
         raise Refused("the generated kernel is faster")
     e.library(timed.plan, "o", {"o": out, **operands})
     return out
@@ -200,7 +205,14 @@ def _problem(
     share = p.batch[-1] if len(p.batch) == 3 else 1
     heads = prod(p.batch[1:]) if len(p.batch) > 1 else p.batch[0]
     batch = p.batch[0] if len(p.batch) > 1 else 1
-    q, k, v, o = p.q.strides, p.k.strides, p.v.strides, p.o
+    sizes = {"q": (p.s, p.d), "k": (p.t, p.d), "v": (p.t, p.e)}
+    laid = {"q": p.q.strides, "k": p.k.strides, "v": p.v.strides}
+    for word in _turned(p):
+        x, before = operands[word], laid[word]
+        unique = [n if s else 1 for n, s in zip((*p.batch, *sizes[word]), before, strict=True)]
+        operands[word] = copied = e.copy(Value(Shape(x.shape.dtype, unique, before), x.buffer, x.offset))
+        laid[word] = tuple(t if s else 0 for s, t in zip(before, copied.strides, strict=True))
+    q, k, v, o = laid["q"], laid["k"], laid["v"], p.o
     if len(p.batch) == 3:
         if any(x[2] for x in (k, v)) or any(x[1] != share * x[2] for x in (q, o)):
             return No("the heads have two axes, but do not share keys and values")
@@ -240,6 +252,17 @@ def _problem(
         kv_heads=shared, v_size=p.e, dtype=out.shape.dtype, causal=causal, **bias,
     )  # fmt: skip
     return problem, operands
+
+
+def _turned(p: Pattern) -> list[str]:
+    """Returns the operands whose rows are not adjacent elements, as in images, channels first: the library requires copies."""
+    return [w for w, a in (("q", p.q), ("k", p.k), ("v", p.v)) if a.strides[-1] != 1]
+
+
+def _copy_microseconds(p: Pattern) -> float:
+    """Returns estimated microseconds of the copies that the library requires."""
+    size = prod(p.batch) * p.dtype.size * max(p.s, p.t) * max(p.d, p.e)
+    return len(_turned(p)) * (2.5 + 2 * size / 3e6)
 
 
 def _every_query_sees_a_key(e: GpuEmitter, summand: Value) -> bool:
