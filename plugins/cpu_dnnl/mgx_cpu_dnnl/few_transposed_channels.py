@@ -14,6 +14,7 @@ from mgx_core.ops.convolution import ConvolutionBackwards
 from mgx_core.rules.transposed_convolutions import transposed_convolutions
 
 from .native_library import native
+from .transposed_columns import summed_columns
 
 __all__ = ["FEW_TRANSPOSED"]
 
@@ -37,7 +38,10 @@ def _along_a_line(op: ConvolutionBackwards, lengths: Sequence[int]) -> bool:
 def _slow(i: Instruction) -> No | None:
     op, channels = i.op, i.shape.dims[1]
     assert isinstance(op, ConvolutionBackwards)
-    dims = i.inputs[1].shape.dims[2:]
+    x, w = (o.shape for o in i.inputs)
+    if summed_columns(op, x, w) is None:
+        return No("a product and sums of its columns are faster")
+    dims = w.dims[2:]
     lengths = [n for n in dims if isinstance(n, int)]
     if op.group == 1 and len(lengths) == len(dims):
         strides, *_ = op.plan(len(lengths), lengths)

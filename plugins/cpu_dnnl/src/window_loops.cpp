@@ -99,9 +99,21 @@ void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
     }
 }
 
+// Writes a line of an image from its elements by phase: those at phase, phase + stride, .. are adjacent, `width` of them.
+template <int64_t known, typename T, typename W>
+void interleaved(const W *__restrict__ phases, T *__restrict__ to, int64_t extent, int64_t width, int64_t stride) {
+    const int64_t step = known ? known : stride, whole = extent / step;
+    for (int64_t i = 0; i < whole; ++i)
+        for (int64_t phase = 0; phase < step; ++phase)
+            store(to[i * step + phase], phases[phase * width + i]);
+    for (int64_t i = whole * step; i < extent; ++i)
+        store(to[i], phases[(i - whole * step) * width + whole]);
+}
+
 // col2im.  Buffers: windows [planes, taps, positions]; images [planes, pixels], both row-major.  Arguments: number of spatial
-// axes; extent, taps, stride, dilation and leading padding of each; positions along each.  Scratch memory: a plane of float sums
-// for half and bfloat16.  Work items: planes.
+// axes; extent, taps, stride, dilation and leading padding of each; positions along each.  Scratch memory: a plane of sums, unless
+// the last stride is 1 and the type is summed as it is.  Work items: planes.  The sums of a line are stored by phase within the
+// last stride, so that adjacent windows add to adjacent sums.
 template <typename T>
 void folded(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     using W = Wide<T>;
@@ -109,20 +121,20 @@ void folded(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
     auto *out = static_cast<T *>(buffers[1]);
     ArgReader reader(args);
     const int64_t rank = reader.next(), *axes = reader.next(5 * rank), *counts = reader.next(rank), row = counts[rank - 1];
-    int64_t pixels = 1, taps = 1, lines = 1;
+    int64_t rows = 1, taps = 1, lines = 1;
     for (int64_t a = 0; a < rank; ++a) {
-        pixels *= axes[5 * a];
+        rows *= a + 1 < rank ? axes[5 * a] : 1;
         taps *= axes[5 * a + 1];
         lines *= a + 1 < rank ? counts[a] : 1;
     }
     const int64_t *last = axes + 5 * (rank - 1), extent = last[0], stride = last[2];
+    const int64_t width = (extent + stride - 1) / stride, length = width * stride; // of a line of sums
     for (int64_t plane = begin; plane < end; ++plane) {
-        W *sums;
+        T *image = out + plane * rows * extent;
+        W *sums = static_cast<W *>(scratch);
         if constexpr (std::is_same_v<T, W>)
-            sums = out + plane * pixels;
-        else
-            sums = static_cast<W *>(scratch);
-        std::fill_n(sums, pixels, W(0));
+            if (stride == 1) sums = image;
+        std::fill_n(sums, rows * length, W(0));
         const T *from = x + plane * taps * lines * row;
         for (int64_t tap = 0; tap < taps; ++tap) {
             int64_t shift[most_axes], rest = tap;
@@ -131,8 +143,9 @@ void folded(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
             const int64_t start = shift[rank - 1], room = extent - start;
             const int64_t low = start < 0 ? std::min(row, (-start + stride - 1) / stride) : 0;
             const int64_t high = room > 0 ? std::min(row, (room + stride - 1) / stride) : 0;
+            const int64_t phase = (start % stride + stride) % stride, first = phase * width + (start - phase) / stride;
             for (int64_t line = 0; line < lines; ++line, from += row) {
-                int64_t offset = start, step = extent;
+                int64_t offset = first, step = length;
                 bool inside = true;
                 rest = line;
                 for (int64_t a = rank - 1; a-- > 0; rest /= counts[a]) {
@@ -143,17 +156,18 @@ void folded(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
                 }
                 if (!inside) continue;
                 W *__restrict__ to = sums + offset;
-                if (stride == 1)
-                    for (int64_t j = low; j < high; ++j)
-                        to[j] = static_cast<W>(to[j] + widened(from[j]));
-                else
-                    for (int64_t j = low; j < high; ++j)
-                        to[j * stride] = static_cast<W>(to[j * stride] + widened(from[j]));
+                for (int64_t j = low; j < high; ++j)
+                    to[j] = static_cast<W>(to[j] + widened(from[j]));
             }
         }
-        if constexpr (!std::is_same_v<T, W>)
-            for (int64_t i = 0; i < pixels; ++i)
-                store(out[plane * pixels + i], sums[i]);
+        if (sums != static_cast<W *>(scratch)) continue;
+        const auto write = stride == 1   ? &interleaved<1, T, W>
+                           : stride == 2 ? &interleaved<2, T, W>
+                           : stride == 3 ? &interleaved<3, T, W>
+                           : stride == 4 ? &interleaved<4, T, W>
+                                         : &interleaved<0, T, W>;
+        for (int64_t line = 0; line < rows; ++line)
+            write(sums + line * length, image + line * extent, extent, width, stride);
     }
 }
 

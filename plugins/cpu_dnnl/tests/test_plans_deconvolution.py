@@ -1,4 +1,4 @@
-"""Transposed convolutions by oneDNN, compared with the reference."""
+"""Transposed convolutions by oneDNN or by sums of columns, compared with the reference."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.ir.interpreter import Interpreter
+from mgx_cpu_dnnl.runner import CpuRunner
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(3)
@@ -25,12 +26,56 @@ CASES: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((1, 8, 6, 6), (8, 12, 4, 4), {"stride": [2, 2], "padding_mode": "same_lower"}),
 ]
 
+SUMMED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 8, 5, 7), (8, 3, 3, 3), {"stride": [2, 3], "dilation": [2, 1], "padding": [0, 1, 1, 2], "group": 4}),
+    ((1, 6, 9), (6, 1, 4), {"stride": [3], "dilation": [2], "group": 6, "output_padding": [2]}),
+    ((2, 7, 6, 5), (7, 3, 4, 2), {"stride": [2, 2], "padding": [1, 0]}),
+    ((1, 16, 1, 5), (16, 1, 3, 3), {"stride": [2, 2], "padding_mode": "same_upper"}),
+    ((2, 4, 3, 4, 5), (4, 6, 3, 2, 3), {"stride": [2, 1, 2], "dilation": [2, 1, 3]}),
+    ((1, 8, 6, 6), (8, 20, 3, 3), {"dilation": [2, 2]}),
+]
+
 
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("epilogue", [False, True])
 @pytest.mark.parametrize(("dims", "weights", "attributes"), CASES)
 def test_float32(dims: Any, weights: Any, attributes: dict[str, Any], epilogue: bool, constant: bool) -> None:
     check(np.float32, dims, weights, attributes, epilogue, constant, 1e-5)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize("epilogue", [False, True])
+@pytest.mark.parametrize(("dims", "weights", "attributes"), SUMMED)
+def test_sums_of_columns(dims: Any, weights: Any, attributes: dict[str, Any], epilogue: bool, constant: bool) -> None:
+    steps = check(np.float32, dims, weights, attributes, epilogue, constant, 1e-5)
+    assert "convolution_backwards" in steps and not any(name.startswith("deconv ") for name in steps)
+
+
+def test_columns_of_images_that_are_stored_channels_last() -> None:
+    """The result of a convolution is; its pixels are read where they are."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [2, 16, 9, 7]))
+    first, second = (
+        m.add_literal((rng.standard_normal(lens) * 0.3).astype(np.float32)) for lens in ((32, 16, 3, 3), (32, 2, 4, 4))
+    )
+    made = m.add(mgx.op("convolution_backwards", stride=[2, 2]), m.add(mgx.op("convolution"), x, first), second)
+    m.add_return([made])
+    values = rng.standard_normal((2, 16, 9, 7)).astype(np.float32)
+    (wanted,) = Interpreter().run(m, [values])
+    program.compile(CpuTarget())
+    np.testing.assert_allclose(np.asarray(program.run({"x": values})[0]), wanted, rtol=1e-5, atol=1e-5)
+    assert "convolution_backwards" in step_names(program)
+
+
+@pytest.mark.parametrize(("dims", "weights", "attributes"), [
+    ((1, 8, 40, 40), (8, 3, 12, 12), {"stride": [2, 2]}),  # columns of 2.8 MB
+    ((1, 8, 6, 6), (8, 7, 3, 3), {"stride": [2, 2]}),
+    ((1, 8, 6, 6), (8, 2, 3, 3), {"stride": [2, 2], "group": 2}),
+    ((1, 8, 4, 5, 6), (8, 2, 3, 3, 3), {"stride": [2, 2, 2]}),
+])  # fmt: skip
+def test_other_windows_are_not_summed(dims: Any, weights: Any, attributes: dict[str, Any]) -> None:
+    assert "convolution_backwards" not in check(np.float32, dims, weights, attributes, False, True, 1e-5)
 
 
 @pytest.mark.parametrize(("channels", "extents", "window", "step", "padding"), [
@@ -50,7 +95,18 @@ def test_narrow_floats(dtype: Any, tolerance: float, constant: bool) -> None:
     check(dtype, *CASES[2], False, constant, tolerance)
 
 
-def check(dtype: Any, dims: Any, lens: Any, attributes: Any, epilogue: bool, constant: bool, tolerance: float) -> None:
+def step_names(program: mgx.Program) -> list[str]:
+    """Returns the names of the native steps."""
+    assert program.executable is not None
+    runner = program.executable.instances()[0].runner
+    assert isinstance(runner, CpuRunner)
+    return [step.name for step in runner.schedule.steps]
+
+
+def check(
+    dtype: Any, dims: Any, lens: Any, attributes: Any, epilogue: bool, constant: bool, tolerance: float
+) -> list[str]:
+    """Compares results with the reference; returns the names of the native steps."""
     program = mgx.Program()
     m = program.get_main_module()
     x = rng.standard_normal(dims).astype(dtype)
@@ -74,3 +130,4 @@ def check(dtype: Any, dims: Any, lens: Any, attributes: Any, epilogue: bool, con
     np.testing.assert_allclose(
         np.asarray(found, np.float64), wanted.astype(np.float64), rtol=tolerance, atol=tolerance * scale
     )
+    return step_names(program)

@@ -110,6 +110,9 @@ def test_windows_summed_into_images(agrees: Check, name: str, lens: tuple[int, .
         (3, {"padding": (1,) * len(lens), "stride": (2,) * len(lens)}),
         (3, {"padding": (3, 0) * len(lens)}),
         (2, {"dilation": (2,) * len(lens), "padding": (2,) * len(lens)}),
+        (3, {"stride": (3,) * len(lens), "padding": (2,) * len(lens)}),
+        (2, {"dilation": (3,) * len(lens), "stride": (4,) * len(lens), "padding": (3, 1) * len(lens)}),
+        (3, {"stride": (5,) * len(lens), "padding": (4, 5) * len(lens)}),
     ):
         op = mgx.op("col2im", image_shape=lens, block_shape=(length,) * len(lens), **moves)
         windows = int(np.prod([int(n) for n in op.counts(lens, op.block_shape)]))

@@ -17,6 +17,7 @@ from . import (
     convolution,
     depthwise_convolution,
     few_outputs,
+    folding,
     grouped_convolution,
     integer_products,
     loop_products,
@@ -84,6 +85,7 @@ PLANS: Kernels = _add_lazy(
     + grouped_convolution.PLANS
     + depthwise_convolution.PLANS
     + window_products.PLANS
+    + folding.PLANS
     + convolution.PLANS
     + products.PLANS
     + byte_channels.PLANS

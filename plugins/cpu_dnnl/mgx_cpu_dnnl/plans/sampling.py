@@ -23,6 +23,7 @@ from mgx_core.targets.values import Value, channels_last
 
 from ..emitter import CpuEmitter
 from ..layout import as_channels_last
+from .folding import fold
 from .native_loops import emit_op, encode_box, grain_of, native_loop
 from .offer import NUMBERS, offer, only
 from .products import plain_product
@@ -115,12 +116,7 @@ def emit_folded(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
         return out
     if 0 in x.lens:
         raise Refused("there are no windows")
-    x = e.row_major(x)
-    axes = zip(image, block, moves.stride, moves.dilation, moves.begins, strict=True)
-    numbers = [rank, *(n for axis in axes for n in axis), *counts]
-    work = prod(out.lens[:2])
-    scratch = 4 * prod(image) if x.shape.dtype in (dt.float16, dt.bfloat16) else 0
-    native_loop(e, op.name, f"folded_{x.shape.dtype}", [x, out], [out], numbers, work, grain_of(work, [x]), scratch)
+    fold(e, op.name, e.row_major(x), out, block, moves, counts)
     return out
 
 

@@ -1,0 +1,35 @@
+"""Selects transposed convolutions that run as products with all weights, whose columns are then summed in an image (col2im).
+
+oneDNN has no fast kernels for dilated windows, slower ones for groups of these, and computes whole vectors of output channels.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Final
+
+from mgx_core import No, Shape
+from mgx_core import dtype as dt
+
+__all__ = ["summed_columns"]
+
+MAX_OUTPUTS: Final = 6  # output channels of images; for more, oneDNN is faster
+MAX_BYTES: Final = 1 << 20  # of the columns: the product writes them, and the sums read them again
+
+
+def summed_columns(op: Any, x: Shape, w: Shape) -> No | None:
+    """Returns why a transposed convolution should not run in this way, or None."""
+    if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype is not dt.float32 or w.dtype is not dt.float32:
+        return No("only float32 is supported")
+    if x.dynamic() or w.dynamic():
+        return No("the extents are known only at run time")
+    (batch, _, *image), (_, outputs, *window) = x.lens(), w.lens()
+    _, dilations, *_ = op.plan(len(image), window)
+    dilated = any(d > 1 and k > 1 for d, k in zip(dilations, window, strict=True))
+    if dilated and op.group > 1:
+        return None
+    if not dilated and (op.group > 1 or len(image) != 2 or outputs > MAX_OUTPUTS):
+        return No("oneDNN has a fast kernel for windows without gaps and many channels")
+    if 4 * prod((batch, *image, outputs, *window)) > MAX_BYTES:
+        return No("the columns do not fit the second-level cache")
+    return None
