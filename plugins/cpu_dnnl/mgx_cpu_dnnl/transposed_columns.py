@@ -14,6 +14,9 @@ from mgx_core import dtype as dt
 __all__ = ["summed_columns"]
 
 MAX_OUTPUTS: Final = 6  # output channels of images; for more, oneDNN is faster
+MAX_PHASES: Final = (
+    16  # output channels of volumes times places within the strides, the channels of a convolution in their place
+)
 MAX_BYTES: Final = 1 << 20  # of the columns: the product writes them, and the sums read them again
 
 
@@ -24,11 +27,12 @@ def summed_columns(op: Any, x: Shape, w: Shape) -> No | None:
     if x.dynamic() or w.dynamic():
         return No("the extents are known only at run time")
     (batch, _, *image), (_, outputs, *window) = x.lens(), w.lens()
-    _, dilations, *_ = op.plan(len(image), window)
+    strides, dilations, *_ = op.plan(len(image), window)
     dilated = any(d > 1 and k > 1 for d, k in zip(dilations, window, strict=True))
     if dilated and op.group > 1:
         return None
-    if not dilated and (op.group > 1 or len(image) != 2 or outputs > MAX_OUTPUTS):
+    few = outputs <= MAX_OUTPUTS if len(image) == 2 else len(image) == 3 and outputs * prod(strides) <= MAX_PHASES
+    if not dilated and (op.group > 1 or not few):
         return No("oneDNN has a fast kernel for windows without gaps and many channels")
     if 4 * prod((batch, *image, outputs, *window)) > MAX_BYTES:
         return No("the columns do not fit the second-level cache")

@@ -33,6 +33,7 @@ SUMMED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((1, 16, 1, 5), (16, 1, 3, 3), {"stride": [2, 2], "padding_mode": "same_upper"}),
     ((2, 4, 3, 4, 5), (4, 6, 3, 2, 3), {"stride": [2, 1, 2], "dilation": [2, 1, 3]}),
     ((1, 8, 6, 6), (8, 20, 3, 3), {"dilation": [2, 2]}),
+    ((1, 8, 4, 5, 6), (8, 2, 3, 2, 4), {"stride": [2, 1, 2]}),
 ]
 
 
@@ -72,7 +73,7 @@ def test_columns_of_images_that_are_stored_channels_last() -> None:
     ((1, 8, 40, 40), (8, 3, 12, 12), {"stride": [2, 2]}),  # columns of 2.8 MB
     ((1, 8, 6, 6), (8, 7, 3, 3), {"stride": [2, 2]}),
     ((1, 8, 6, 6), (8, 2, 3, 3), {"stride": [2, 2], "group": 2}),
-    ((1, 8, 4, 5, 6), (8, 2, 3, 3, 3), {"stride": [2, 2, 2]}),
+    ((1, 8, 4, 5, 6), (8, 3, 3, 3, 3), {"stride": [2, 2, 2]}),
 ])  # fmt: skip
 def test_other_windows_are_not_summed(dims: Any, weights: Any, attributes: dict[str, Any]) -> None:
     assert "convolution_backwards" not in check(np.float32, dims, weights, attributes, False, True, 1e-5)
