@@ -2,6 +2,7 @@
 // the number of elements written is an output, too.
 #include <algorithm>
 #include <limits>
+#include <numeric>
 
 #include "box.h"
 #include "loops.h"
@@ -240,6 +241,52 @@ Slice<Key> *sorted_by_bytes(Slice<Key> *slices, Slice<Key> *other, int64_t n) {
     return slices;
 }
 
+// The distinct keys of one element, in ascending order, found by a hash table of the first `most`.
+template <typename Key>
+class FewKeys {
+public:
+    static constexpr int64_t most = 256;
+
+    // Finds the distinct keys, where each occurs first and how often, and the place of each element among them.  Returns how many
+    // there are; -1 if more than `most`, for which sorting is faster.
+    int64_t find(const Key *keys, int64_t n, int64_t *earliest, int64_t *sizes, int64_t *places) {
+        int64_t found = 0;
+        for (int64_t i = 0; i < n; ++i) {
+            const Key key = keys[i];
+            uint32_t slot = static_cast<uint32_t>((static_cast<uint64_t>(key) * 0x9e3779b97f4a7c15u) >> 54);
+            while (slots_[slot] && keys_[slots_[slot] - 1] != key)
+                slot = (slot + 1) % slots;
+            if (!slots_[slot]) {
+                if (found == most) return -1;
+                keys_[found] = key;
+                firsts_[found] = i;
+                counts_[found++] = 0;
+                slots_[slot] = static_cast<uint16_t>(found);
+            }
+            const int64_t at = slots_[slot] - 1;
+            ++counts_[at];
+            places[i] = at;
+        }
+        int64_t order[most], rank[most];
+        std::iota(order, order + found, int64_t(0));
+        std::sort(order, order + found, [&](int64_t a, int64_t b) { return keys_[a] < keys_[b]; });
+        for (int64_t r = 0; r < found; ++r) {
+            rank[order[r]] = r;
+            earliest[r] = firsts_[order[r]];
+            sizes[r] = counts_[order[r]];
+        }
+        for (int64_t i = 0; i < n; ++i)
+            places[i] = rank[places[i]];
+        return found;
+    }
+
+private:
+    static constexpr uint32_t slots = 4 * most; // of the table
+    uint16_t slots_[slots] = {};                // number of a key, from 1; 0 if there is none
+    Key keys_[most];
+    int64_t firsts_[most], counts_[most];
+};
+
 // Unique.  Buffers: x, values, first occurrences, places, counts, number of distinct slices.  Arguments: slices n < 2^31, elements
 // of a slice, 1 to sort, 1 if every NaN differs; strides of slices in x and in the values; box of a slice (x, values).  Scratch
 // memory: 2 n slices, 3 n integers, all keys.
@@ -258,43 +305,53 @@ void unique(void *const *buffers, const int64_t *args, int64_t, int64_t, void *s
     auto *slices = static_cast<Slice<Key> *>(scratch);
     auto *earliest = reinterpret_cast<int64_t *>(slices + 2 * n), *sizes = earliest + n, *number = sizes + n;
     auto *keys = reinterpret_cast<Key *>(number + n); // [n, length]
-    for (int64_t i = 0; i < n; ++i) {
+    for (int64_t i = 0; i < n && length == 1; ++i)
+        keys[i] = ordered(x[i * in]);
+    for (int64_t i = 0; i < n && length > 1; ++i) {
         Key *to = keys + i * length;
         box.lines([&](const int64_t *offset) {
             const T *line = x + i * in + offset[0];
             for (int64_t j = 0; j < box.length(); ++j)
                 *to++ = ordered(line[j * box.step(0)]);
         });
-        slices[i] = Slice<Key>(keys[i * length], i);
     }
     constexpr int64_t few = 256; // for fewer slices, comparisons are cheaper than passes over the bytes
-    if (length == 1 && n >= few)
-        slices = sorted_by_bytes(slices, slices + n, n);
-    else if (length == 1)
-        std::sort(slices, slices + n);
-    else
-        std::sort(slices, slices + n, [&](const Slice<Key> &a, const Slice<Key> &b) {
-            if (a.key() != b.key()) return a.key() < b.key();
-            const Key *p = keys + a.index() * length, *q = keys + b.index() * length;
-            for (int64_t j = 1; j < length; ++j)
-                if (p[j] != q[j]) return p[j] < q[j];
-            return a.index() < b.index();
-        });
-    int64_t found = 0;
-    for (int64_t i = 0; i < n; ++i) {
-        const int64_t at = slices[i].index();
-        bool fresh = i == 0;
-        if (!fresh) {
-            const Key *own = keys + at * length;
-            fresh = !std::equal(own, own + length, keys + slices[i - 1].index() * length);
-            if (apart && !fresh) fresh = widened(x[at * in]) != widened(x[at * in]);
+    int64_t found = -1;
+    bool alike = true; // equal keys are equal elements
+    for (int64_t i = 0; i < n && apart; ++i)
+        alike = alike && widened(x[i * in]) == widened(x[i * in]);
+    if (length == 1 && n >= few && alike) found = FewKeys<Key>().find(keys, n, earliest, sizes, places);
+    if (found < 0) {
+        for (int64_t i = 0; i < n; ++i)
+            slices[i] = Slice<Key>(keys[i * length], i);
+        if (length == 1 && n >= few)
+            slices = sorted_by_bytes(slices, slices + n, n);
+        else if (length == 1)
+            std::sort(slices, slices + n);
+        else
+            std::sort(slices, slices + n, [&](const Slice<Key> &a, const Slice<Key> &b) {
+                if (a.key() != b.key()) return a.key() < b.key();
+                const Key *p = keys + a.index() * length, *q = keys + b.index() * length;
+                for (int64_t j = 1; j < length; ++j)
+                    if (p[j] != q[j]) return p[j] < q[j];
+                return a.index() < b.index();
+            });
+        found = 0;
+        for (int64_t i = 0; i < n; ++i) {
+            const int64_t at = slices[i].index();
+            bool fresh = i == 0;
+            if (!fresh) {
+                const Key *own = keys + at * length;
+                fresh = !std::equal(own, own + length, keys + slices[i - 1].index() * length);
+                if (apart && !fresh) fresh = widened(x[at * in]) != widened(x[at * in]);
+            }
+            if (fresh) {
+                earliest[found] = at;
+                sizes[found++] = 0;
+            }
+            ++sizes[found - 1];
+            places[at] = found - 1;
         }
-        if (fresh) {
-            earliest[found] = at;
-            sizes[found++] = 0;
-        }
-        ++sizes[found - 1];
-        places[at] = found - 1;
     }
     int64_t next = 0;
     for (int64_t i = 0; i < (sorted ? found : n); ++i) // in order of first occurrence unless sorted

@@ -122,6 +122,17 @@ def test_distinct_numbers_with_nan_and_zeros(agrees: Check, count: int, equal: b
     agrees(mgx.op("unique", axis=0, equal_nan=equal), x[:, None])
 
 
+@pytest.mark.parametrize("distinct", [1, 255, 256, 257, 900])
+@pytest.mark.parametrize("dtype", ["float32", "int64", "int32", "uint8", "float16"])
+def test_few_distinct_numbers_and_more_than_few(agrees: Check, dtype: str, distinct: int) -> None:
+    """The 257th of 900 elements is the last one that is new."""
+    x = np.concatenate([rng.permutation(distinct), rng.integers(0, distinct, 900 - distinct)]) * 7 - 300
+    x = (x % 256 if dtype == "uint8" else x).astype(dtype)
+    for ordered in (True, False):
+        agrees(mgx.op("unique", sorted=ordered), x)
+        agrees(mgx.op("unique", sorted=ordered), x[::-1].copy())
+
+
 def test_distinct_slices_are_results_of_the_static_part() -> None:
     program = mgx.Program()
     m = program.get_main_module()
