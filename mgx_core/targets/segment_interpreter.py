@@ -25,7 +25,7 @@ from .kernel import Launch, Reference, op_of
 from .op_programs import OpPrograms, may_take_constants
 from .runner import Runner
 from .segment import KEEPING, Keeping, Make, Segment
-from .static_part import fixed, given, numeric
+from .static_part import fixed, given, numeric, views_constant
 
 __all__ = ["SegmentInterpreter", "Watch"]
 
@@ -185,6 +185,9 @@ class SegmentInterpreter(Interpreter):
 
         if op.view is not None and len(inputs) > 1:  # a view with known operands needs no computation
             return directly
+        if views_constant(ins) and not ins.result.dynamic():
+            constant = step(self._constants(ins), {})
+            return lambda values, known: constant
         if not _only_defined(ins):
             return step
 
@@ -194,6 +197,12 @@ class SegmentInterpreter(Interpreter):
             return found
 
         return first
+
+    def _constants(self, ins: Instruction) -> dict[Instruction, Any]:
+        """Returns the values of the operands of a view of a literal."""
+        (x,) = ins.inputs
+        value = self.step(x, self._constants(x), {}) if x.literal is None else x.literal.value
+        return {x: value}
 
     def _bind(self, ins: Instruction, value: Any, known: dict[str, int]) -> None:
         places = self._places.get(ins)

@@ -14,6 +14,7 @@ from mgx_core.compile.lower import Lower
 from mgx_core.ir.interpreter import Interpreter
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
+from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.nms import Nonmaxsuppression
 from mgx_core.ops.select import Compress, Nonzero
 from mgx_core.targets.continuation import Continuation
@@ -257,6 +258,24 @@ def test_ops_that_only_their_definition_computes_are_called_directly(monkeypatch
     assert len(checked) == 1
     with pytest.raises(MgxError, match=r"launch\[.*convert.*\].*four"):
         interpreter.finish(m, items, [np.array(["four", "9"], object)], {})
+
+
+def test_views_of_strings_that_are_constant_are_computed_once(monkeypatch: Any) -> None:
+    m = Module("main")
+    x = m.add_parameter("x", Shape("string", [2, 3]))
+    row = m.add(mgx.op("unsqueeze", axes=[0]), m.add_literal(np.array(["a", "b", "c"], object)))
+    spread = m.add(mgx.op("multibroadcast", out_lens=[2, 3]), row)
+    m.add_return([m.add(mgx.op("equal"), x, spread), spread])
+    lower(m)
+    items, interpreter = cut(m, {}), SegmentInterpreter(HostRunner)
+    computed: list[Any] = []
+    compute = Multibroadcast.compute
+    monkeypatch.setattr(Multibroadcast, "compute", lambda *args: computed.append(args) or compute(*args))
+    for words in (["a", "c", "b"], ["b", "b", "b"]):
+        same, whole = interpreter.finish(m, items, [np.array([words, words], object)], {})
+        assert same.tolist() == [[w == c for w, c in zip(words, "abc", strict=True)]] * 2
+        assert whole.tolist() == [["a", "b", "c"]] * 2
+    assert len(computed) == 1
 
 
 def test_an_op_that_finds_extents_again_is_no_part_of_a_segment() -> None:
