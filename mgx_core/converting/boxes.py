@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from ..ir.instruction import Instruction
+from ..types import dtype as dt
 from ..types.argument import Array
+from ..types.dim import Dim
+from .builder import InstructionBuilder
 
-__all__ = ["overlap", "suppressed"]
+__all__ = ["best_scores", "selected_scores", "suppressed"]
+
+
+def selected_scores(
+    n: InstructionBuilder, boxes: Instruction, scores: Instruction, most: int, overlap: Instruction, least: Instruction
+) -> Instruction:
+    """Returns the scores [b, classes, n] of boxes selected by non-maximum suppression within each class; -inf for the others.
+
+    boxes: [b, n, 4]; most: for each class; overlap, least: float32 [1], as of the operation.
+    """
+    count = n.literal([most], dt.int64)
+    found = n.add("nonmaxsuppression", boxes, scores, count, overlap, least)
+    none = n.broadcast_to(n.literal(-np.inf, dt.float32), scores.shape.dims)
+    return n.add("scatternd_none", none, found, n.add("gathernd", scores, found))
+
+
+def best_scores(
+    n: InstructionBuilder, scores: Instruction, dims: Sequence[Dim], count: int
+) -> tuple[Instruction, Instruction, Instruction]:
+    """Returns the best `count` selected scores of each row of extents `dims`, their places, and which exist.
+
+    The place of a score that does not exist, of which there are less than `count`, is 0.
+    """
+    none = n.literal(-np.inf, dt.float32)
+    wide = n.add("concat", n.reshape(scores, dims), n.broadcast_to(none, (dims[0], count)), axis=1)
+    best, at = n.items(n.add("topk", wide, k=count, axis=1))
+    valid = n.pointwise("greater", best, none)
+    return best, n.pointwise("where", valid, at, n.literal(0, dt.int64)), valid
 
 
 def overlap(box: Array, others: Array) -> Array:

@@ -8,6 +8,7 @@ import numpy as np
 
 from mgx_core import Instruction
 from mgx_core import dtype as dt
+from mgx_core.converting.boxes import best_scores, selected_scores
 from mgx_core.converting.rearranged import gather_in_batches
 from mgx_core.types.dim import bounds, may_equal
 
@@ -187,23 +188,11 @@ def combined_suppression(
     places, values = n.transpose(boxes, (0, 2, 1, 3)), n.transpose(scores, (0, 2, 1))
     images, kinds = (batch * classes, 1) if own else (batch, classes)
     values = n.reshape(values, (images, kinds, length))
-    found = n.add(
-        "nonmaxsuppression",
-        n.reshape(places, (images, length, 4)),
-        values,
-        n.literal([per_class], dt.int64),
-        _one(n, overlap, dt.float32),
-        _one(n, least, dt.float32),
-    )
+    limits = (_one(n, v, dt.float32) for v in (overlap, least))
+    kept = selected_scores(n, n.reshape(places, (images, length, 4)), values, per_class, *limits)
     if n.flag("pad_per_class") and isinstance(classes, int):
         count = min(count, per_class * classes)
-    none = n.literal(-np.inf, dt.float32)
-    kept = n.add("scatternd_none", n.broadcast_to(none, values.shape.dims), found, n.add("gathernd", values, found))
-    # there may be fewer candidates than results
-    wide = n.concat([n.reshape(kept, (batch, classes * length)), n.broadcast_to(none, (batch, count))], 1)
-    best, at = n.items(n.add("topk", wide, k=count, axis=1))
-    valid = n.pointwise("greater", best, none)
-    at = n.pointwise("where", valid, at, n.literal(0, dt.int64))
+    best, at, valid = best_scores(n, kept, (batch, classes * length), count)
     size, corners = n.add("dimensions_of", boxes, start=1, end=2), n.reshape(places, (batch, -1, 4))
     if not bounds(length)[0]:  # without boxes, results are read from one of zeros
         size = n.pointwise("max", size, n.literal(1, dt.int64))

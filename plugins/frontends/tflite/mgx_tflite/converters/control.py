@@ -18,7 +18,6 @@ from mgx_core.types.shape import AnyShape
 from mgx_core.types.strings import decoded
 
 from ..converter import converts
-from ..flexbuffer import read_map
 from ..node import Node
 
 
@@ -197,27 +196,3 @@ def find(n: Node, handle: Instruction | None, x: Instruction, default: Instructi
 @converts("HASHTABLE_SIZE")
 def size(n: Node, handle: Instruction | None = None) -> Instruction:
     return n.literal([len(_table(n)[0])], dt.int64)
-
-
-@converts("CUSTOM:TFLite_Detection_PostProcess")
-def detection(n: Node, boxes: Instruction, scores: Instruction, anchors: Instruction) -> Any:
-    given = read_map(n.operator.custom)
-    xs = []
-    for place, x in enumerate((boxes, scores, anchors)):
-        said = n.input(place)
-        assert said is not None
-        xs.append(n.dequantized(x, said))
-    scales = tuple(float(given.get(f"{w}_scale", 1.0)) for w in "yxhw")
-    made = n.add(
-        "tflite_detection",
-        *xs,
-        most=int(given.get("max_detections", 10)),
-        classes_per_detection=int(given.get("max_classes_per_detection", 1)),
-        per_class=int(given.get("detections_per_class", 100)),
-        regular=bool(given.get("use_regular_nms", False)),
-        least=float(given.get("nms_score_threshold", 0.0)),
-        overlap=float(given.get("nms_iou_threshold", 0.5)),
-        classes=int(given.get("num_classes", 1)),
-        scales=scales,
-    )
-    return n.items(made)

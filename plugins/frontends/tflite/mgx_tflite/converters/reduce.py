@@ -132,36 +132,3 @@ def random(n: Node, dims: Instruction) -> Instruction:
 @converts("MULTINOMIAL")
 def multinomial(n: Node, logits: Instruction, count: Instruction) -> Instruction:
     return n.convert(drawn(n, n.add("random_seed"), logits, count), n.kind())
-
-
-@converts("NON_MAX_SUPPRESSION_V4")
-def suppression_v4(
-    n: Node, boxes: Instruction, scores: Instruction, most: Instruction, overlap: Instruction, least: Instruction
-) -> Any:
-    zero = n.literal(np.zeros(1, np.float32))
-    made = n.items(
-        n.add("tflite_suppression", boxes, scores, *(_one(n, v) for v in (overlap, least)), zero, most=_most(n, most))
-    )
-    return made[0], made[2]
-
-
-@converts("NON_MAX_SUPPRESSION_V5")
-def suppression_v5(
-    n: Node,
-    boxes: Instruction,
-    scores: Instruction,
-    most: Instruction,
-    overlap: Instruction,
-    least: Instruction,
-    sigma: Instruction,
-) -> Any:
-    args = [_one(n, v) for v in (overlap, least, sigma)]
-    return n.items(n.add("tflite_suppression", boxes, scores, *args, most=_most(n, most)))
-
-
-def _one(n: Node, x: Instruction) -> Instruction:
-    return n.reshape(n.convert(x, dt.float32), (1,))
-
-
-def _most(n: Node, x: Instruction) -> int:
-    return n.whole(x, "the number of boxes")[0]
