@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["embedding_bag", "embedding_bag_backward", "embedding_renorm"]
+__all__ = ["embedding_bag", "embedding_bag_backward", "embedding_renorm", "per_sample_weights_backward"]
 
 
 def embedding_bag(
@@ -67,6 +67,16 @@ def embedding_bag_backward(
     if padding_idx >= 0:
         found = found * (indices != padding_idx).unsqueeze(-1)
     return grad.new_zeros(rows, grad.shape[1]).index_add(0, indices, found)
+
+
+def per_sample_weights_backward(
+    grad: Tensor, table: Tensor, indices: Tensor, offsets: Tensor, bag: Tensor, mode: int, padding_idx: int = -1
+) -> Any:
+    """Returns the gradients of the factors of rows that a bag sums: products of a row and its bag's gradient."""
+    if mode != 0 or bag.shape != indices.shape:
+        return NotImplemented
+    found = (grad[bag] * table[indices]).sum(-1)
+    return torch.where(indices == padding_idx, 0, found) if padding_idx >= 0 else found
 
 
 def embedding_renorm(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .bags import embedding_bag, embedding_bag_backward, embedding_renorm
+from .bags import embedding_bag, embedding_bag_backward, embedding_renorm, per_sample_weights_backward
 from .composed_bessel import (
     airy_ai,
     bessel_i0,
@@ -42,12 +42,19 @@ from .composed_functions import (
     searchsorted_number,
     unique_consecutive,
 )
+from .composed_gradients import (
+    distances_backward,
+    masked_scatter_backward,
+    pairwise_distances_backward,
+    replication_pad_backward,
+)
 from .composed_numbers import frexp, gcd, lcm, nextafter
 from .composed_polynomials import polynomials
 from .composed_pooling import fractional_max_pool
 from .composed_quantized import fake_quantize, fake_quantize_by_tensors, fake_quantize_channels
 from .composed_segments import histogram, histogram_between, segment_reduce
 from .composed_special import erfcx, ndtri, polygamma, zeta, zeta_at_number, zeta_of_number
+from .foreach import on_lists
 
 __all__ = ["composed"]
 
@@ -124,6 +131,14 @@ def composed() -> dict[Any, Callable[..., Any]]:
         aten.searchsorted.Tensor: searchsorted,
         aten.searchsorted.Scalar: searchsorted_number,
         aten.unique_consecutive.default: unique_consecutive,
+        **on_lists(),
+        aten._cdist_backward.default: distances_backward,
+        aten._pdist_backward.default: pairwise_distances_backward,
+        aten.replication_pad1d_backward.default: replication_pad_backward,
+        aten.replication_pad2d_backward.default: replication_pad_backward,
+        aten.replication_pad3d_backward.default: replication_pad_backward,
+        aten.masked_scatter_backward.default: masked_scatter_backward,
+        aten._embedding_bag_per_sample_weights_backward.default: per_sample_weights_backward,
         aten.fft_fftfreq.default: fft_frequencies,
         aten.fft_rfftfreq.default: real_fft_frequencies,
     }

@@ -123,10 +123,15 @@ def unless_written(apart: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def products_only(apart: Callable[..., Any]) -> Callable[..., Any]:
-    """Decomposes einsums of one operand, which may be views although the operator's schema declares no alias."""
+    """Decomposes einsums of one operand, which may be views although the operator's schema declares no alias.
+
+    Also those that sum over the axes of an ellipsis, which the operation does not.
+    """
 
     def einsum(equation: str, operands: Sequence[Any], *, path: Sequence[int] | None = None) -> Any:
-        return NotImplemented if len(operands) > 1 else apart(equation, operands, path=path)
+        terms, arrow, result = equation.partition("->")
+        summed = "..." in terms and arrow and "..." not in result
+        return NotImplemented if len(operands) > 1 and not summed else apart(equation, operands, path=path)
 
     return einsum
 

@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from mgx_torch.backend import Part, compile_graph
 from mgx_torch.decompositions import differentiable_layers
+from mgx_torch.foreach import on_lists
 from mgx_torch.options import TorchOptions
 
 
@@ -205,6 +207,82 @@ def test_means_over_any_number_of_rows() -> None:
     assert not [part.reasons for part in parts if part.reasons]
     for want, got in zip(module.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(got.grad, want.grad, rtol=1e-4, atol=1e-5)
+
+
+PLACES, MASK = torch.tensor([3, 0, 3, 5]), torch.arange(30).reshape(6, 5) % 3 > 0
+FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
+    "average pooling": (lambda x: F.avg_pool3d(x, 2, 2, 1, ceil_mode=True), (2, 2, 5, 4, 6)),
+    "average pooling without padding": (lambda x: F.avg_pool3d(x, 3, 2, 1, count_include_pad=False), (2, 2, 5, 4, 6)),
+    "average pooling with a divisor": (lambda x: F.avg_pool3d(x, (1, 2, 3), divisor_override=5), (2, 2, 5, 4, 6)),
+    "adaptive pooling": (lambda x: F.adaptive_avg_pool3d(x, (2, 3, 4)), (2, 2, 5, 4, 6)),
+    "adaptive pooling of two axes": (lambda x: F.adaptive_avg_pool2d(x, (3, 2)), (2, 2, 5, 4)),
+    "replication of one axis": (lambda x: F.pad(x, (2, 3), mode="replicate"), (2, 3, 4)),
+    "replication of two axes": (lambda x: F.pad(x, (1, 0, 2, 1), mode="replicate"), (2, 3, 1, 4)),
+    "replication of three axes": (lambda x: F.pad(x, (1, 0, 2, 1, 0, 3), mode="replicate"), (1, 2, 3, 2, 4)),
+    **{f"distances {p}": (lambda x, p=p: torch.cdist(x, x[:4] * 2, p), (6, 5)) for p in (0.0, 1.0, 1.5, 2.0, 3.0, torch.inf)},
+    "distances of a point from itself": (lambda x: torch.cdist(x, x), (2, 4, 5)),
+    "distances of each pair": (lambda x: F.pdist(x, 3.0), (6, 5)),
+    "scattered by a mask": (lambda x: torch.ones(6, 5).masked_scatter(MASK, x), (6, 5)),
+    "factors of bags": (lambda x: F.embedding_bag(PLACES[None], x, mode="sum", per_sample_weights=x[:1, :4].sin()), (6, 5)),
+    "factors of padded bags": (
+        lambda x: F.embedding_bag(PLACES[None], x, mode="sum", per_sample_weights=x[:1, :4].sin(), padding_idx=3), (6, 5)
+    ),
+    "a summed ellipsis": (lambda x: torch.einsum("...ik,...j->ij", x[None], x[:, 0]), (6, 5)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_gradients_of_functions_are_converted(name: str) -> None:
+    function, dims = FUNCTIONS[name]
+    compiled = torch.compile(function, backend="mgx", options={"strict": True})
+    x = torch.randn(dims)
+    found = []
+    for called in (compiled, function):
+        given = x.clone().requires_grad_()
+        result = called(given)
+        (result * torch.linspace(0.5, 1.5, result.numel()).view_as(result)).sum().backward()
+        found.append(given.grad)
+    torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
+
+
+def _argument(schema: Any) -> Any:
+    """Returns an argument of an operator on lists of two tensors."""
+    kind = str(schema.type)
+    if kind == "List[Tensor]":
+        return [torch.rand(3, 3) + 0.5, torch.rand(3, 3) + 1.5]
+    if kind == "List[number]":
+        return [0.5, 2.0]
+    if kind == "Tensor":
+        return torch.tensor([0.5, 2.0]) if schema.name == "scalars" else torch.tensor(2.5)
+    return 1.5 if kind == "number" else None
+
+
+@pytest.mark.parametrize("op", on_lists(), ids=str)
+def test_operators_on_lists(op: Any) -> None:
+    given = [_argument(a) for a in op._schema.arguments if not a.kwarg_only]
+    given = [v for v in given if v is not None]
+    for got, want in zip(on_lists()[op](*given), op(*given), strict=True):
+        torch.testing.assert_close(got, want, equal_nan=True)
+
+
+def test_gradients_are_clipped_and_applied_by_operators_on_lists() -> None:
+    modules = [nn.Linear(4, 3), nn.Linear(4, 3)]
+    modules[1].load_state_dict(modules[0].state_dict())
+    x = torch.randn(5, 4)
+    for module, strict in zip(modules, (False, True), strict=True):
+        steps = torch.optim.SGD(module.parameters(), 0.1, momentum=0.9, weight_decay=0.1, foreach=True)
+
+        def step(module: nn.Module = module, steps: Any = steps) -> None:
+            nn.utils.clip_grad_norm_(module.parameters(), 0.5, foreach=True)
+            steps.step()
+
+        run = torch.compile(step, backend="mgx", options={"strict": True}) if strict else step
+        for _ in range(3):
+            steps.zero_grad()
+            module(x).square().sum().backward()
+            run()
+    for want, got in zip(modules[0].parameters(), modules[1].parameters(), strict=True):
+        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.RMSprop])

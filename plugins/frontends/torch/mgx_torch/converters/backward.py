@@ -11,7 +11,7 @@ from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.types.argument import Array
 
-from ..converter import converts
+from ..converter import Converter, converts
 from ..node import Node
 from .convolution import filled
 from .linear import product
@@ -104,47 +104,57 @@ def max_pool3d_backward(n: Node, grad: Instruction, x: Instruction, *rest: Any) 
     return max_pool_backward(n, grad, x, rest[-1], 3)
 
 
-@converts("avg_pool2d_backward")
-def average_pool_backward(
-    n: Node,
-    grad: Instruction,
-    x: Instruction,
-    size: Any,
-    stride: Any,
-    padding: Any,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor: int | None,
-) -> Instruction:
-    size, padding = filled(size, 2), filled(padding, 2)
-    stride = filled(stride, 2) if stride else size
-    tables = []
-    for axis in range(2):
-        length, out = _lengths(n, x, grad, axis)
-        starts = np.arange(out) * stride[axis] - padding[axis]
-        ends = np.minimum(starts + size[axis], length + padding[axis])
-        table = _members(starts, ends, length)
-        counts = ends - starts if count_include_pad else table.sum(1)
-        tables.append(table if divisor else table / counts[:, None])
-    found = _spread(n, grad, tables)
-    return n.add("mul", found, n.full_like(found, 1 / divisor)) if divisor else found
+def average_pool_backward(axes: int) -> Converter:
+    def convert(
+        n: Node,
+        grad: Instruction,
+        x: Instruction,
+        size: Any,
+        stride: Any,
+        padding: Any,
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor: int | None,
+    ) -> Instruction:
+        size, padding = filled(size, axes), filled(padding, axes)
+        stride = filled(stride, axes) if stride else size
+        tables = []
+        for axis in range(axes):
+            length, out = _lengths(n, x, grad, axis - axes)
+            starts = np.arange(out) * stride[axis] - padding[axis]
+            ends = np.minimum(starts + size[axis], length + padding[axis])
+            table = _members(starts, ends, length)
+            counts = ends - starts if count_include_pad else table.sum(1)
+            tables.append(table if divisor else table / counts[:, None])
+        found = _spread(n, grad, tables)
+        return n.add("mul", found, n.full_like(found, 1 / divisor)) if divisor else found
+
+    return convert
 
 
-@converts("_adaptive_avg_pool2d_backward")
-def adaptive_pool_backward(n: Node, grad: Instruction, x: Instruction) -> Instruction:
-    tables = []
-    for axis in range(2):
-        length, out = _lengths(n, x, grad, axis)
-        starts, ends = np.arange(out) * length // out, -(-(np.arange(out) + 1) * length // out)
-        tables.append(_members(starts, ends, length) / (ends - starts)[:, None])
-    return _spread(n, grad, tables)
+converts("avg_pool2d_backward")(average_pool_backward(2))
+converts("avg_pool3d_backward")(average_pool_backward(3))
+
+
+def adaptive_pool_backward(axes: int) -> Converter:
+    def convert(n: Node, grad: Instruction, x: Instruction) -> Instruction:
+        tables = []
+        for axis in range(axes):
+            length, out = _lengths(n, x, grad, axis - axes)
+            starts, ends = np.arange(out) * length // out, -(-(np.arange(out) + 1) * length // out)
+            tables.append(_members(starts, ends, length) / (ends - starts)[:, None])
+        return _spread(n, grad, tables)
+
+    return convert
+
+
+converts("_adaptive_avg_pool2d_backward")(adaptive_pool_backward(2))
+converts("_adaptive_avg_pool3d_backward")(adaptive_pool_backward(3))
 
 
 def _lengths(n: Node, x: Instruction, grad: Instruction, axis: int) -> tuple[int, int]:
-    """Returns the extents of an image and of its pooled image along one of their last two axes."""
-    found = [
-        n.static(v.shape.dims[axis - 2], "the extent of an image whose pooling is differentiated") for v in (x, grad)
-    ]
+    """Returns the extents of an image and of its pooled image along an axis, counted from the end."""
+    found = [n.static(v.shape.dims[axis], "the extent of an image whose pooling is differentiated") for v in (x, grad)]
     return found[0], found[1]
 
 
@@ -156,9 +166,11 @@ def _members(starts: Array, ends: Array, length: int) -> Array:
 
 def _spread(n: Node, grad: Instruction, tables: Sequence[Array]) -> Instruction:
     """Distributes each cell's gradient to its elements by shares [cell, element]: a matrix product per axis."""
-    swap = [*range(grad.shape.rank - 2), grad.shape.rank - 1, grad.shape.rank - 2]
-    rows, columns = (n.literal(t, n.dtype) for t in tables)
-    return n.transpose(product(n, n.transpose(product(n, grad, columns), swap), rows), swap)
+    rank, first = grad.shape.rank, grad.shape.rank - len(tables)
+    turned = [*range(first), rank - 1, *range(first, rank - 1)]  # the last axis before the others
+    for table in reversed(tables):
+        grad = n.transpose(product(n, grad, n.literal(table, n.dtype)), turned)
+    return grad
 
 
 @converts("_weight_norm_interface_backward")
