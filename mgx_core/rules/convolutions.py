@@ -1,7 +1,9 @@
-"""Merges convolutions (sums of two, concatenations of several, factors on a slice of one) and drops taps without effect."""
+"""Merges convolutions (sums of two, concatenations of several, factors on a slice of one), and simplifies single ones."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -9,10 +11,14 @@ import numpy as np
 
 from ..errors import No
 from ..ir.instruction import Instruction
+from ..ops.broadcast import Multibroadcast
 from ..ops.concat import Concat
 from ..ops.convolution import Convolution, Windowed
+from ..ops.linear import Dot
+from ..ops.movement import Transpose
 from ..ops.pointwise import Add, Mul
 from ..ops.quantized_product import QuantConvolution
+from ..ops.reshape import Reshape
 from ..ops.scalar import convert, widen
 from ..ops.slice import Slice
 from ..types.argument import Array
@@ -57,6 +63,38 @@ def taps_in_padding(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     part = cut(b, w, {axis: (*taps, 1) for axis, taps in enumerate(kept, 2)})
     return b.add(op.replace(padding=(*fewer.begins, *fewer.ends), padding_mode="default"), x, part, *i.inputs[2:])
+
+
+@CONVOLUTIONS.on(Convolution, changes=ROUNDING)
+def windows_side_by_side(i: Instruction, b: Builder) -> Instruction | No | None:
+    """convolution(x, w) in groups, whose windows touch and have fewer inputs than outputs -> dot(windows of x, w) per group.
+
+    Embeddings of the patches of each variable are such convolutions: kernels of groups repeat or pad the inputs.
+    """
+    op, (x, w) = op_as(i, Convolution), i.inputs
+    window = [k for k in w.shape.dims[2:] if isinstance(k, int)] if w.shape.ranked else []
+    if op.group == 1 or not x.shape.ranked or len(window) + 2 < x.shape.rank or math.prod(window) == 1:
+        return None
+    (n, _, *extents), (results, inputs, *_) = x.shape.dims, w.shape.dims
+    dims = [d for d in extents if isinstance(d, int) and d > 0]
+    if len(dims) < len(extents) or not (isinstance(results, int) and isinstance(inputs, int)):
+        return No("extents of images and weights are known only at run time")
+    moves = op.sliding(dims, window)
+    if moves.stride != tuple(window) or set(moves.dilation) != {1} or any((*moves.begins, *moves.ends)):
+        return No("the windows overlap, or have gaps or padding")
+    group, outputs, depth = op.group, results // op.group, inputs * math.prod(window)
+    if outputs < depth:
+        return No(f"windows have more inputs ({depth}) than outputs ({outputs})")
+    counts = [d // k for d, k in zip(dims, window, strict=True)]
+    whole = cut(b, x, {axis: (0, c * k, 1) for axis, (c, k) in enumerate(zip(counts, window, strict=True), 2)})
+    rank = len(window)
+    apart = b.add(Reshape(dims=(n, group, inputs, *itertools.chain(*zip(counts, window, strict=True)))), whole)
+    order = (0, 1, *range(3, 3 + 2 * rank, 2), 2, *range(4, 4 + 2 * rank, 2))
+    rows = b.add(Reshape(dims=(n, group, math.prod(counts), depth)), b.add(Transpose(permutation=order), apart))
+    columns = b.add(Transpose(permutation=(0, 2, 1)), b.add(Reshape(dims=(group, outputs, depth)), w))
+    columns = b.add(Multibroadcast(out_lens=(n, group, depth, outputs)), columns)
+    sums = b.add(Transpose(permutation=(0, 1, 3, 2)), b.add(Dot(), rows, columns))
+    return b.add(Reshape(dims=(n, results, *counts)), sums)
 
 
 @CONVOLUTIONS.on(Add, reads=Convolution, changes=ROUNDING)

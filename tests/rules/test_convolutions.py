@@ -56,6 +56,48 @@ REFUSES = [
 ]
 
 
+PATCHES = """\
+  %x = @param["x"] -> float32[n, 2, 4, 7]
+  %w = @literal(1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0) -> float32[6, 1, 1, 2]
+  %1 = convolution[stride=[1, 2], group=2](%x, %w)
+  @return(%1)"""
+
+
+def test_patches_of_groups_are_multiplied(rule_turns):
+    rule_turns(
+        "windows-side-by-side",
+        PATCHES,
+        """\
+  %x = @param["x"] -> float32[n, 2, 4, 7]
+  %1 = slice[axes=[3], starts=[0], ends=[6], steps=[]](%x) -> float32[n, 2, 4, 6]
+  %2 = reshape[dims=[n, 2, 1, 4, 1, 3, 2], allowzero=false](%1) -> float32[n, 2, 1, 4, 1, 3, 2]
+  %3 = transpose[permutation=[0, 1, 3, 5, 2, 4, 6]](%2) -> float32[n, 2, 4, 3, 1, 1, 2]
+  %4 = reshape[dims=[n, 2, 12, 2], allowzero=false](%3) -> float32[n, 2, 12, 2]
+  %5 = @literal(1.0, 3.0, 5.0, 2.0, 4.0, 6.0, 7.0, 9.0, 11.0, 8.0, 10.0, 12.0) -> float32[2, 2, 3]
+  %6 = multibroadcast[out_lens=[n, 2, 2, 3]](%5) -> float32[n, 2, 2, 3]
+  %7 = dot(%4, %6) -> float32[n, 2, 12, 3]
+  %8 = transpose[permutation=[0, 1, 3, 2]](%7) -> float32[n, 2, 3, 12]
+  %9 = reshape[dims=[n, 6, 4, 3], allowzero=false](%8) -> float32[n, 6, 4, 3]
+  @return(%9)""",
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("stride=[1, 2]", "stride=[1, 1]", "the windows overlap, or have gaps or padding"),
+        ("stride=[1, 2]", "stride=[1, 2], padding=[0, 1]", "the windows overlap, or have gaps or padding"),
+        ("4, 7]", "n, 7]", "extents of images and weights are known only at run time"),
+        ("6, 1, 1, 2]", "4, 1, 1, 3]", "windows have more inputs (3) than outputs (2)"),
+    ],
+)
+def test_other_windows_of_groups_stay(rule_refuses, old, new, why):
+    before = PATCHES.replace(old, new)
+    rule_refuses(
+        "windows-side-by-side", before.replace("stride=[1, 2]", "stride=[1, 3]") if "1, 3]" in new else before, why
+    )
+
+
 @pytest.mark.parametrize(("before", "after"), TURNS)
 def test_turns(rule_turns, before, after):
     rule_turns("taps-in-padding", before, after)
