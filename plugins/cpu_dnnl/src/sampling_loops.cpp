@@ -81,7 +81,7 @@ struct Tap {
 template <typename P>
 struct Pairs {
     static constexpr int64_t most = 64; // coordinates per batch
-    int64_t first[most];
+    int32_t first[most]; // AVX2 has no conversion to int64
     P part[most];
 
     void find(const Sampling &sampling, const P *at, int64_t count, int64_t size) {
@@ -94,7 +94,7 @@ struct Pairs {
             if (sampling.padding == border) where = (where < low) | (where > high) ? std::min(std::max(where, P(0)), last) : where;
             const P floor = std::floor(where);
             part[p] = where - floor;
-            first[p] = static_cast<int64_t>(floor);
+            first[p] = static_cast<int32_t>(floor);
         }
     }
 };
@@ -107,18 +107,36 @@ void taps_of_points(const Sampling &sampling, const P (&at)[2][Pairs<P>::most], 
     Pairs<P> axes[2];
     for (int a = 0; a < 2; ++a)
         axes[a].find(sampling, at[a], count, sizes[a]);
+    W weights[4][Pairs<P>::most];
+    for (int64_t p = 0; p < count; ++p) {
+        const P down = axes[0].part[p], across = axes[1].part[p];
+        weights[0][p] = static_cast<W>((1 - down) * (1 - across));
+        weights[1][p] = static_cast<W>((1 - down) * across);
+        weights[2][p] = static_cast<W>(down * (1 - across));
+        weights[3][p] = static_cast<W>(down * across);
+    }
+    // whether no neighbor is outside, by one comparison per axis
+    const uint32_t whole[2] = {static_cast<uint32_t>(sizes[0] - (corners > 1)), static_cast<uint32_t>(sizes[1] - (corners > 1))};
+    const int64_t further[4] = {0, steps[1], steps[0], steps[0] + steps[1]};
     for (int64_t p = 0; p < count; ++p) {
         Tap<W> *tap = taps + p * most;
+        const int32_t above = axes[0].first[p], before = axes[1].first[p];
+        if (static_cast<uint32_t>(above) < whole[0] && static_cast<uint32_t>(before) < whole[1]) {
+            const int64_t offset = origin + p * apart + above * steps[0] + before * steps[1];
+            for (int64_t t = 0; t < corners; ++t)
+                tap[t] = {offset + further[t], weights[t][p]};
+            used[p] = corners;
+            continue;
+        }
         int64_t many = 0;
         for (int64_t t = 0; t < corners; ++t) {
-            int64_t down = axes[0].first[p] + t / 2, across = axes[1].first[p] + t % 2;
+            int64_t down = above + t / 2, across = before + t % 2;
             if (sampling.padding == border) {
                 down = std::min(std::max(down, int64_t {0}), sizes[0] - 1);
                 across = std::min(std::max(across, int64_t {0}), sizes[1] - 1);
             }
-            const P weight = (t / 2 ? axes[0].part[p] : 1 - axes[0].part[p]) * (t % 2 ? axes[1].part[p] : 1 - axes[1].part[p]);
             const bool inside = (down >= 0) & (down < sizes[0]) & (across >= 0) & (across < sizes[1]);
-            tap[many] = {origin + p * apart + down * steps[0] + across * steps[1], static_cast<W>(weight)};
+            tap[many] = {origin + p * apart + down * steps[0] + across * steps[1], weights[t][p]};
             many += inside; // a tap outside is overwritten by the next
         }
         used[p] = many;
