@@ -193,6 +193,8 @@ def _same(a: Any, b: Any) -> bool:
         return a.trace.text(a) == b.trace.text(b)
     if type(a) is TracedInt or type(b) is TracedInt:
         return False
+    if isinstance(a, native().Primitive) and isinstance(b, native().Primitive):
+        return a.recipe is not None and _same(a.recipe, b.recipe)  # each emitter creates its own
     return a is b or (type(a) is type(b) and bool(a == b))
 
 

@@ -108,3 +108,38 @@ def test_constants_are_no_results_of_an_open_program() -> None:
     m.add_return([m.add(mgx.op("tanh"), x), m.add_literal(np.array([9]))])
     program.compile(mgx.get_target("cpu"))
     assert opened(program, n=9) is None
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_bytes_with_a_zero_point_of_run_time(kind: Any) -> None:
+    rng = np.random.default_rng(8)
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape(np.dtype(kind).name, [symbol("n"), 40]))
+    zero = m.add_parameter("zero", mgx.Shape(np.dtype(kind).name, []))
+    weights = rng.integers(-128, 128, (40, 24)).astype(np.int8)
+    m.add_return([m.add(mgx.op("quant_dot"), x, m.add_literal(weights), zero)])
+    program.compile(mgx.get_target("cpu"))
+    made = opened(program, n=9)
+    assert made is not None
+    limits = np.iinfo(kind)
+    for rows in (9, 2, 33, 130, 500, 7):
+        given = rng.integers(limits.min, limits.max + 1, (rows, 40)).astype(kind)
+        point = np.array(rng.integers(limits.min, limits.max + 1), kind)
+        assert made.fits({"n": rows})
+        (got,) = made.runner.run([given, point])
+        np.testing.assert_array_equal(got, (given.astype(np.int32) - point) @ weights.astype(np.int32))
+
+
+def test_products_of_fixed_rows_stay_primitives() -> None:
+    """Each emission creates its own primitives, which are equal."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n")]))
+    y = m.add_parameter("y", mgx.Shape("float32", [2, 64, 48, 48]))
+    weights = m.add_literal(np.random.default_rng(1).standard_normal((64, 64, 5, 5)).astype(np.float32))
+    m.add_return([m.add(mgx.op("tanh"), x), m.add(mgx.op("convolution", stride=[2, 2]), y, weights)])
+    program.compile(mgx.get_target("cpu"))
+    made = opened(program, n=9)
+    assert made is not None and not made.replaced
+    assert "onednn convolution" in [p.kernel for p in made.placements]

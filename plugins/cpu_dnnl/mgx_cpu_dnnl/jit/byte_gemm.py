@@ -9,7 +9,9 @@ from typing import Final
 from mgx_core import dtype as dt
 from mgx_core.errors import No
 from mgx_core.named_tuples import NamedTuple
+from mgx_core.types.traced_int import larger, usual
 
+from ..grain import grain_for
 from .byte_gemm_loops import COLUMNS, FOUR, ROWS, TILE, BytePlan, ByteTiles
 from .engine import Engine
 from .gemm_epilogue import Epilogue, Product
@@ -44,19 +46,19 @@ def compile_byte_gemm(product: Product, engine: Engine, tiled: bool, fast: bool 
     if isinstance(epilogue, No):
         return epilogue
     a, columns, threads = product.a, product.columns, product.threads
-    m, depth = a.lens()
+    (m, depth), usual_rows = a.lens(), usual(a.lens()[0])
     step = TILE if tiled else FOUR
     steps, panels = -(-depth // step), -(-columns // COLUMNS)
     padded = steps * step
     near = panels * padded * COLUMNS <= CACHED_WEIGHTS or panels == 1
-    most = -(-m // (4 * threads)) if near else max(ROWS, CACHED_ROWS // padded)
-    rows = -(-min(most, m) // ROWS) * ROWS
-    blocks = -(-m // rows)
+    most = -(-usual_rows // (4 * threads)) if near else max(ROWS, CACHED_ROWS // padded)
+    rows = -(-min(most, usual_rows) // ROWS) * ROWS
+    blocks = -(-usual_rows // rows)
     group = panels if near else max(1, min(MAX_GROUP, panels * blocks // (3 * threads)))
     reach = -(-(padded - depth) // max(1, a.strides()[0]))  # rows that the last step of a row reads past its end
     if reach > 1 and not near:
         return No(f"rows of depth {depth} would have to be copied for each group of columns")
-    return packed_kernel(product, engine, epilogue, "bytes", step, Division(near, rows, group), max(0, m - reach))
+    return packed_kernel(product, engine, epilogue, "bytes", step, Division(near, rows, group), larger(0, m - reach))
 
 
 def packed_kernel(
@@ -75,7 +77,8 @@ def packed_kernel(
         epilogue, Args(), tiles=step == TILE, signed=a.dtype is not dt.uint8, loose=depth != padded, near=near,
         last=-(-(columns % COLUMNS) // 16), ragged=columns % 16 != 0, bfloat16=bfloat16,
     )  # fmt: skip
-    tiles = -(-min(rows, m) // ROWS)  # of a block, which prefetch the next panel in turn
+    usual_rows = min(rows, usual(m))
+    tiles = -(-usual_rows // ROWS)  # of a block, which prefetch the next panel in turn
     ahead = -(-PANEL_LINES // tiles) if not near else PANEL_LINES if bfloat16 else 0
     numbers = {
         "m": m, "n": columns, "left": a.dtype.size * (a.strides()[0] if m > 1 else elements), "depth": depth, "steps": steps,
@@ -91,7 +94,7 @@ def packed_kernel(
         name,
         leading=3,
         work=blocks * groups,
-        grain=max(1, MIN_WORK // (min(rows, m) * padded * min(group * COLUMNS, columns))),
+        grain=grain_for(MIN_WORK, usual_rows * padded * min(group * COLUMNS, columns)),
         scratch_bytes=4 * ROWS * COLUMNS + copied * padded,
         weights=depth * columns,
     )

@@ -119,7 +119,7 @@ def product(a: Value, b: Value) -> tuple[Value, Value, list[int]]:
         raise Refused("batched weights are not supported")
     m, step = prod(a.lens[:-1]), row_step(a.lens, a.strides)
     step = k if m == 1 else step
-    if (m < MIN_ROWS and k * n > CACHED_BYTES) or (k < MIN_DEPTH and native().multiplies_tiles()):
+    if (k * n > CACHED_BYTES and m < MIN_ROWS) or (k < MIN_DEPTH and native().multiplies_tiles()):
         raise Refused(f"{m} rows of depth {k} leave tiles mostly empty")
     if step is None or a.strides[-1] != 1 or step < k:
         raise Refused("the rows are not contiguous or overlap")

@@ -15,16 +15,16 @@ from mgx_core.ops.broadcast import Multibroadcast
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.linear import Dot
-from mgx_core.ops.pointwise import Sub
+from mgx_core.ops.pointwise import Mul, Sub
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Buffer, Value, channels_last
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
-from mgx_core.types.traced_int import surely_equal
+from mgx_core.types.traced_int import TracedInt, surely_equal
 
 from ..emitter import CpuEmitter
-from .native_loops import GRAIN_BYTES, native_loop
+from .native_loops import GRAIN_BYTES, broadcast, emit_op, native_loop
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS", "accumulator_type", "fill_zeros"]
@@ -56,10 +56,36 @@ def supported(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No |
 def emit_quant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value | None]) -> Results:
     a, b, *zeros = (*args, None, None)
     assert a is not None and b is not None
+    if type(a.shape.elements()) is TracedInt and zeros[0] is not None and zeros[1] is None:
+        with e.trial() as trial:
+            sums = _less_zero_point(e, a, b, zeros[0])
+            trial.keep()
+            return sums
     rank = max(len(a.lens), len(b.lens))
     batch = np.broadcast_shapes(tuple(a.lens[:-2]), tuple(b.lens[:-2]))
     a, b = (_broadcast(x, [*batch, *x.lens[-2:]], rank) for x in (a, b))
     return dot(e, a, b, accumulator_type(a.shape.dtype), zeros[0], zeros[1])
+
+
+def _less_zero_point(e: CpuEmitter, a: Value, b: Value, zero: Value) -> Value:
+    """Emits the product of bytes a [.., m, k] and constant b [k, n], and subtracts a's zero point times the sums of columns.
+
+    Errors: Refused if the zero point has several elements, or b is not such a constant.
+    """
+    array = e.constant(b)
+    if array is None or prod(b.lens[:-2]) != 1 or zero.shape.elements() != 1:
+        raise Refused("one zero point and constant weights of one matrix are required")
+    sums = emit_op(e, QuantDot(), a, b)
+    weights = array
+
+    def columns() -> list[Array]:
+        return [weights.reshape(weights.shape[-2:]).sum(0, dtype=np.int32)]
+
+    [total] = e.derived_literals([array], "sums of columns", columns)
+    point = broadcast(as_type(e, zero, dt.int32), total.lens)
+    excess = emit_op(e, Mul(), point, total)
+    strides = [*[0] * (len(sums.lens) - 1), 1]
+    return emit_op(e, Sub(), sums, excess.view_at(0, Shape(dt.int32, sums.lens, strides)))
 
 
 def _broadcast(x: Value, lens: Sequence[int], rank: int) -> Value:
