@@ -54,7 +54,7 @@ INSTANCES: Final = 64  # cached instances of any program
 MOST_INSTANCES: Final = 256
 INSTRUCTIONS: Final = 30_000
 
-__all__ = ["UNTOUCHED", "Executable", "ExecutablePiece"]
+__all__ = ["UNTOUCHED", "Executable"]
 
 
 class Executable:
@@ -457,16 +457,11 @@ class Executable:
 
         return OpenPieces.program(self.module, known, changing, self._open_piece, failed)
 
-    def _open_piece(self, body: Module, changing: frozenset[str]) -> Executable:
+    def _open_piece(self, body: Module, changing: frozenset[str]) -> _ExecutablePiece:
         """Compiles a part of the optimized module that takes these extents as arguments."""
         part = self._part(body)
         part._opens = changing
-        return part
-
-    @property
-    def closed(self) -> bool:
-        """True if the target has compiled no program that takes changing extents as arguments when asked for one."""
-        return bool(self._not_opened)
+        return _ExecutablePiece(part)
 
     @property
     def _waits(self) -> bool:
@@ -496,7 +491,7 @@ class Executable:
 
     def _piece(self, body: Module) -> Part:
         """Compiles a part of the optimized module for values of any shapes."""
-        return ExecutablePiece(self._part(body))
+        return _ExecutablePiece(self._part(body))
 
     def _part(self, body: Module) -> Executable:
         own = self.target.own_memory
@@ -557,11 +552,15 @@ class Executable:
         return timings
 
 
-class ExecutablePiece:
+class _ExecutablePiece:
     """Adapts an executable to the interface of a piece."""
 
     def __init__(self, part: Executable) -> None:
         self._part = part
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._part._not_opened)
 
     def ready(self, known: Mapping[str, int]) -> None:
         types = [shape.substitute(known) for shape in self._part.parameters.values()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ..ir.module import Module
 from ..ir.symbols import introduced, lone_symbols
@@ -14,21 +14,27 @@ from ..targets.runner import Runner
 from ..targets.static_part import given
 from ..types.argument import Value
 from ..types.shape import symbols_in
-from .pieces import PieceRunner, Pieces
+from .pieces import Part, PieceRunner, Pieces
 
-if TYPE_CHECKING:
-    from .executable import Executable
+__all__ = ["OpenPart", "OpenPieces"]
 
-__all__ = ["OpenPieces"]
+
+class OpenPart(Part, Protocol):
+    """Runs a piece that takes changing extents as arguments."""
+
+    @property
+    def closed(self) -> bool:
+        """True if it was compiled for single extents."""
+        ...
 
 
 class OpenPieces(Runner):
     """Runs pieces for any values of the changing extents.
 
-    parts: the executables of the pieces with such extents; failed: called once a piece was compiled for single extents.
+    parts: the pieces with such extents; failed: called once a piece was compiled for single extents.
     """
 
-    def __init__(self, pieces: Pieces, parts: Sequence[Executable], failed: Callable[[], None]) -> None:
+    def __init__(self, pieces: Pieces, parts: Sequence[OpenPart], failed: Callable[[], None]) -> None:
         self._pieces = pieces
         self._parts = parts
         self._failed = failed
@@ -53,7 +59,7 @@ class OpenPieces(Runner):
         module: Module,
         known: Mapping[str, int],
         changing: frozenset[str],
-        make: Callable[[Module, frozenset[str]], Executable],
+        make: Callable[[Module, frozenset[str]], OpenPart],
         failed: Callable[[], None],
     ) -> OpenProgram | None:
         """Returns the program of a module for all values of the changing extents; None if values decide none.
@@ -62,18 +68,16 @@ class OpenPieces(Runner):
         """
         if not any(introduced(ins) for ins in module if not given(ins)):
             return None
-        from .executable import ExecutablePiece
-
         own = frozenset[str]().union(*(symbols_in(p.result) for p in module.parameters.values()))
-        parts: list[Executable] = []
+        parts: list[OpenPart] = []
 
-        def piece(body: Module) -> ExecutablePiece:
+        def piece(body: Module) -> OpenPart:
             lone = frozenset[str]().union(*(lone_symbols(p.result) for p in body.parameters.values()))
             symbols = frozenset(name for name in lone if name in changing or name not in own)
             made = make(body, symbols)
             if symbols:
                 parts.append(made)
-            return ExecutablePiece(made)
+            return made
 
         pieces = Pieces.of(module, changing, piece, open=True)
         if pieces is None:
