@@ -11,6 +11,7 @@ from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, bounds, ceil_div, fresh, maximum, minimum
 from ..types.shape import AnyShape, Shape, TupleShape
+from ..types.traced_int import TracedInt
 from .axes import normalize, normalize_all
 from .declaration import op
 from .extents import index_operand, merge, scalar_operand, vector_length, whole
@@ -39,10 +40,21 @@ def _clip_step(step: int, length: Dim) -> int:
     return max(-longest, min(step, longest))
 
 
+def _positions(start: Dim, end: Dim, step: int, length: int) -> tuple[int, int]:
+    """Returns the first position of a range, and their number."""
+    if step > 0 and any(type(n) is TracedInt for n in (start, end, length)):
+        first, last = clip(start, length), clip(end, length)
+        assert isinstance(first, int) and isinstance(last, int)  # numbers have a sign
+        count = max(last - first, 0)
+        return first, -(-count // step)
+    at = range(length)[int(start) : int(end) : step]
+    return at.start, len(at)
+
+
 def _extent(start: Dim, end: Dim, step: int, length: Dim) -> Dim:
     """Returns the number of positions in a range, or a fresh symbol if it is data-dependent."""
     if isinstance(length, int) and isinstance(start, int) and isinstance(end, int):
-        return len(range(length)[start:end:step])
+        return _positions(start, end, step, length)[1]
     if step < 0:
         if isinstance(end, int) and end < -FAR and isinstance(start, int) and (start == -1 or start >= FAR):
             return ceil_div(length, -step)
@@ -152,9 +164,8 @@ class Slice(Operation):
         for axis, start, end, step in self.ranges(x.rank, self.starts, self.ends, self.axes, self.steps):
             if step < 0:
                 return None
-            at = range(lens[axis])[int(start) : int(end) : step]
-            offset += at.start * strides[axis] if len(at) else 0
-            lens[axis] = len(at)
+            first, lens[axis] = _positions(start, end, step, lens[axis])
+            offset += first * strides[axis] if lens[axis] else 0
             strides[axis] *= step
         return (0 if 0 in lens else offset), Shape(x.dtype, lens, strides)
 

@@ -14,6 +14,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import ShapeError
 from mgx_core.ops.slice import ScanSlice, Slice, SlidingWindows, Split, Step
 from mgx_core.types.shape import Shape
+from mgx_core.types.traced_int import Trace
 
 N = dim.symbol("n", 0, 64)
 M = dim.symbol("m", 8, 64)
@@ -146,3 +147,19 @@ def test_sliding_windows() -> None:
         SlidingWindows(axis=0, size=8).result([f32(7)])
     with pytest.raises(ShapeError, match="at least 1"):
         SlidingWindows(axis=0, size=3, step=0).result([f32(7)])
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_slices_to_traced_extents_stay_traced(step: int) -> None:
+    trace = Trace()
+    end = trace.extent(20)
+    op = Slice(axes=(0,), starts=(2,), ends=(end,), steps=(step,))
+    found = op.infer(Shape("float32", [64, 4])).dims[0]
+    view = op.view(Shape("float32", [64, 4]))
+    assert view is not None and view[0] == 8
+    lens = view[1].lens()
+    assert [int(n) for n in lens] == [len(range(64)[2:20:step]), 4]
+    evaluate, test = trace.evaluator([found, lens[0]]), trace.test()
+    assert not test(2)  # an empty slice begins elsewhere
+    for n in (3, 7, 33, 63):
+        assert test(n) and evaluate(n) == [len(range(64)[2:n:step])] * 2

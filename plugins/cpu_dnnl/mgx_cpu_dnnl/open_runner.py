@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice, product
+from typing import Any, Final
 
 from mgx_core.targets.lowered import Lowered
 from mgx_core.targets.open_program import OpenProgram
 from mgx_core.targets.schedule import Schedule
 from mgx_core.types.shape import AnyShape, Shape
 from mgx_core.types.symbol_binding import symbol_places
-from mgx_core.types.traced_int import Trace
+from mgx_core.types.traced_int import SMALLEST, Trace
 
 from .emitter import CpuEmitter
 from .open_program import OpenRun, agree
 from .runner import NativeRunner
 
 __all__ = ["open_program"]
+
+TRIED: Final = 1024  # most values that are tried
 
 
 def open_program(
@@ -37,9 +40,7 @@ def open_program(
         return None
     test = first.trace.test()
     names = list(where)
-    further = max(known[n] for n in names) + 1
-    candidates = ([known[n] + further for n in names], [known[n] + 1 for n in names], [2 * known[n] for n in names])
-    others = next((values for values in candidates if test(*values)), None)
+    others = _others([known[n] for n in names], test)
     if others is None:
         return None
     second = _Emitted(parameters, {**known, **dict(zip(names, others, strict=True))}, where, lower, first.trace)
@@ -61,6 +62,13 @@ def open_program(
         lambda: [s.instruction for s in steps],
     )
     return OpenProgram(runner, fits, lambda: schedule.placements, first.emitter.replaced)
+
+
+def _others(values: Sequence[int], test: Callable[..., bool]) -> tuple[int, ...] | None:
+    """Returns other values of all extents that meet the conditions, rather larger than smaller ones; None if none are found."""
+    further = max(values) + 1
+    options = [[n for n in (v + further, v + 1, 2 * v, v - 1) if n >= SMALLEST] for v in values]
+    return next((found for found in islice(product(*options), TRIED) if test(*found)), None)
 
 
 class _Emitted:
