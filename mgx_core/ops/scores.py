@@ -41,7 +41,7 @@ def transformed(scores: Array, post_transform: str) -> Array:
                 total = weights.sum(axis=-1, keepdims=True)
                 return np.asarray(np.divide(weights, total, out=np.zeros_like(weights), where=total != 0))
             case "PROBIT":
-                return np.array([_probit(v) for v in scores.reshape(-1).tolist()]).reshape(scores.shape)
+                return _probits(scores)
     return scores
 
 
@@ -51,12 +51,13 @@ def logistic(scores: Array) -> Array:
     return np.asarray(np.where(scores >= 0, 1, small) / (1 + small))
 
 
-def _probit(p: float) -> float:
+def _probits(scores: Array) -> Array:
+    """Returns the quantiles of the standard normal distribution: infinite for 0 and 1, NaN for what is no probability."""
     from statistics import NormalDist  # `statistics` imports decimal, random and more, which are not needed otherwise
 
-    if 0 < p < 1:
-        return NormalDist().inv_cdf(p)
-    return {0.0: -np.inf, 1.0: np.inf}.get(p, np.nan)
+    quantile, ends = NormalDist().inv_cdf, {0.0: -np.inf, 1.0: np.inf}
+    found = [quantile(p) if 0 < p < 1 else ends.get(p, np.nan) for p in scores.reshape(-1).tolist()]
+    return np.array(found, np.float64).reshape(scores.shape)
 
 
 def two_scores(score: Array, post_transform: str, probabilities: bool) -> Array:

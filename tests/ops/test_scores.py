@@ -27,7 +27,7 @@ def test_transforms() -> None:
     )
     out = transformed(np.array([[0.0, 1.0, 2.0]]), "PROBIT")[0]
     assert out[0] == -np.inf and out[1] == np.inf and np.isnan(out[2])
-    assert transformed(np.zeros((0, 3)), "SOFTMAX").shape == (0, 3)
+    assert transformed(np.zeros((0, 3)), "SOFTMAX").shape == transformed(np.zeros((0, 3)), "PROBIT").shape == (0, 3)
 
 
 def test_two_scores() -> None:
