@@ -71,12 +71,13 @@ class Extents:
             if not isinstance(size, torch.SymInt):
                 continue
             expr = self._named(size.node.expr)
-            own = {new for _, new in self._renamed}
+            own = {s for _, new in self._renamed for s in new.free_symbols}
             if expr.free_symbols <= alone | own:
                 continue
             new = sympy.Symbol(f"{'_'.join(sorted(map(str, expr.free_symbols)))}_{len(self._renamed)}", integer=True)
             self._ranges[new.name] = size.node.shape_env.bound_sympy(size.node.expr)
-            self._renamed.append((expr, new))
+            constant, rest = expr.as_coeff_Add()  # in multiples of the size, which torch expands, only the rest occurs
+            self._renamed.append((rest, new - constant))
 
     def _named(self, expr: Any) -> Any:
         for old, new in self._renamed:

@@ -158,6 +158,21 @@ def test_a_part_accepts_any_strides() -> None:
         assert torch.equal(compiled(x), x * 2 + torch.arange(12.0).view(3, 4))
 
 
+def test_multiples_of_a_size_of_a_part() -> None:
+    """No input of the second part has the rows of x as an extent, and its size is an expression that torch multiplies out."""
+
+    @torch.library.custom_op("mgx_tests::halved", mutates_args=(), schema="(Tensor x) -> Tensor")
+    def halved(x: torch.Tensor) -> torch.Tensor:
+        return x[: x.shape[0] // 2 - 1].clone()
+
+    halved.register_fake(lambda x: x.new_empty(x.shape[0] // 2 - 1, x.shape[1]))
+    compiled = torch.compile(lambda x: halved(x * 2).reshape(-1) + 1, backend="mgx")
+    for rows in (9, 12, 7):
+        x = torch.randn(rows, 8)
+        torch._dynamo.mark_dynamic(x, 0)
+        assert torch.equal(compiled(x), (x * 2)[: rows // 2 - 1].reshape(-1) + 1)
+
+
 VIEWS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "overlapping chunks": lambda x: x.as_strided((x.shape[0], 3, 4, 5), (40, 10, 5, 1)),
     "chunks of memory in another order": lambda x: (
@@ -171,6 +186,7 @@ COMPUTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "rows written at steps": lambda x: x.slice_scatter(x[1::3] - 9, 0, 1, step=3),
     "distances of rows": lambda x: nn.functional.pdist(x.flatten(1)),
     "rows times a fraction": lambda x: nn.functional.interpolate(x.permute(1, 2, 0), scale_factor=1.6, mode="linear"),
+    "windows of rows": lambda x: x.unfold(0, 3, 2),
     "rows in bins": lambda x: torch.histc(x, 5),
 }
 

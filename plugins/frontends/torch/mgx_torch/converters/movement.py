@@ -222,7 +222,7 @@ def unfold(n: Node, x: Instruction, dim: int, size: int, step: int) -> Instructi
     if not x.shape.rank:
         return n.reshape(x, n.result_dims())
     axis = n.axis(dim, x.shape.rank)
-    windows = n.static(n.result_dims()[axis], "the number of windows")
-    places = np.arange(windows)[:, None] * step + np.arange(size)[None, :]
-    out = n.add("gather", x, n.literal(places, dt.int64), axis=axis)
+    first = n.pointwise("mul", _count(n, n.result_dims()[axis]), n.literal(step, dt.int64))
+    places = n.pointwise("add", n.unsqueeze(first, [1]), n.literal(np.arange(size), dt.int64))
+    out = n.add("gather", x, places, axis=axis)
     return n.transpose(out, [*(a for a in range(out.shape.rank) if a != axis + 1), axis + 1])
