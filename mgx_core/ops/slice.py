@@ -11,7 +11,7 @@ from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, bounds, ceil_div, fresh, maximum, minimum
 from ..types.shape import AnyShape, Shape, TupleShape
-from ..types.traced_int import TracedInt
+from ..types.traced_int import plain_or_traced
 from .axes import normalize, normalize_all
 from .declaration import op
 from .extents import index_operand, merge, scalar_operand, vector_length, whole
@@ -40,15 +40,12 @@ def _clip_step(step: int, length: Dim) -> int:
     return max(-longest, min(step, longest))
 
 
-def _positions(start: Dim, end: Dim, step: int, length: int) -> tuple[int, int]:
-    """Returns the first position of a range, and their number."""
-    if step > 0 and any(type(n) is TracedInt for n in (start, end, length)):
-        first, last = clip(start, length), clip(end, length)
-        assert isinstance(first, int) and isinstance(last, int)  # numbers have a sign
-        count = max(last - first, 0)
-        return first, -(-count // step)
-    at = range(length)[int(start) : int(end) : step]
-    return at.start, len(at)
+def _positions(start: int, end: int, step: int, length: int) -> tuple[int, int]:
+    """Returns the first position and the number of positions in ``range(length)[start:end:step]``, traced if an argument is."""
+    low, high = (0, length) if step > 0 else (-1, length - 1)
+    first, last = (max(low, min(at + length if at < 0 else at, high)) for at in (start, end))
+    span = last - first if step > 0 else first - last
+    return first, max(-(-span // abs(step)), 0)
 
 
 def _extent(start: Dim, end: Dim, step: int, length: Dim) -> Dim:
@@ -164,8 +161,9 @@ class Slice(Operation):
         for axis, start, end, step in self.ranges(x.rank, self.starts, self.ends, self.axes, self.steps):
             if step < 0:
                 return None
-            first, lens[axis] = _positions(start, end, step, lens[axis])
-            offset += first * strides[axis] if lens[axis] else 0
+            first, count = _positions(plain_or_traced(start), plain_or_traced(end), step, lens[axis])
+            offset += first * strides[axis] if count else 0
+            lens[axis] = count
             strides[axis] *= step
         return (0 if 0 in lens else offset), Shape(x.dtype, lens, strides)
 

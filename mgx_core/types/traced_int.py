@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, SupportsIndex
 
 from .dim import Dim, Sym, compare, maximum, substitute, symbol
 
@@ -270,7 +270,7 @@ def larger(a: int, b: int) -> int:
     return TracedInt.of(max(int(a), int(b)), maximum(dim_of(a), dim_of(b)), traced.trace)
 
 
-def plain_or_traced(number: int) -> int:
+def plain_or_traced(number: SupportsIndex) -> int:
     """Returns a number without what a target's own type of ints carries, unless that is a trace."""
     return number if type(number) is TracedInt else int(number)
 

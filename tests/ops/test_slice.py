@@ -68,6 +68,26 @@ def test_symbolic_bounds_hold_for_every_value() -> None:
             assert low <= len(out) <= high
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "step"),
+    [(0, END, 3), (2, 20, 3), (-3, END, 1), (1, -1, 2), (-1, -END, -1), (-2, -END, -3), (20, 3, -2), (5, 2, 1)],
+)
+def test_ranges_of_traced_extents_are_expressions(start: int, end: int, step: int) -> None:
+    cut = Slice(axes=(0,), starts=(start,), ends=(end,), steps=(step,))
+    trace = Trace()
+    x = Shape.of(dt.float32, (trace.extent(14), 6))
+    rows = [*cut.result([x]).lens()[:1]]
+    view = cut.view(x)
+    if view is not None:
+        rows += [view[1].lens()[0], view[0]]
+    holds, evaluate = trace.test(), trace.evaluator(rows)
+    for n in range(30):
+        first, *_ = taken = [*range(n)[start:end:step], 0]
+        if holds(n):
+            assert evaluate(n) == [len(taken) - 1, len(taken) - 1, first * 6][: len(rows)]
+    assert all(map(holds, (13, 14, 15)))
+
+
 def test_operands_known_while_running() -> None:
     x = f32(4, N, 6)
     assert Slice().result([x, i64(1), i64(1)]).dims[1:] == (N, 6)
