@@ -11,7 +11,9 @@ from typing import Any, Final, SupportsIndex
 
 from .dim import Dim, Sym, compare, maximum, substitute, symbol
 
-__all__ = ["SMALLEST", "Trace", "TracedInt", "dim_of", "divides", "larger", "plain_or_traced", "surely_equal", "usual"]
+__all__ = [
+    "SMALLEST", "Trace", "TracedInt", "dim_of", "divides", "larger", "plain_or_traced", "surely_equal", "usual", "value_of",
+]  # fmt: skip
 
 SPAN: Final = 64  # how much larger or smaller numbers may be than those that choices were made for
 SMALLEST: Final = 2  # the least value of a traced extent: axes of extent 0 and 1 are treated differently everywhere
@@ -129,7 +131,7 @@ class TracedInt(int):
     def __rfloordiv__(self, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented
-        return self._with(int.__floordiv__(int(other), int(self)), dim_of(other) // self.dim)
+        return self._with(int.__rfloordiv__(self, other), dim_of(other) // self.dim)
 
     def __mod__(self, other: Any) -> Any:
         if not isinstance(other, int):
@@ -139,7 +141,7 @@ class TracedInt(int):
     def __rmod__(self, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented
-        return self._with(int.__mod__(int(other), int(self)), dim_of(other) % self.dim)
+        return self._with(int.__rmod__(self, other), dim_of(other) % self.dim)
 
     def __abs__(self) -> Any:
         return -self if self < 0 else self
@@ -184,6 +186,9 @@ class TracedInt(int):
         value = int.__int__(self)
         self.trace.decides(self.dim - value, "==", True)
         return value
+
+    def __int__(self) -> int:
+        return self._fixed()
 
     def __truediv__(self, other: Any) -> Any:
         return self._fixed() / other
@@ -243,7 +248,7 @@ class TracedInt(int):
         return int.__repr__(self)
 
     def __reduce__(self) -> Any:
-        return int, (int(self),)
+        return int, (value_of(self),)
 
 
 def usual(number: int) -> int:
@@ -267,7 +272,12 @@ def larger(a: int, b: int) -> int:
     traced = next((n for n in (a, b) if type(n) is TracedInt), None)
     if traced is None:
         return max(a, b)
-    return TracedInt.of(max(int(a), int(b)), maximum(dim_of(a), dim_of(b)), traced.trace)
+    return TracedInt.of(max(value_of(a), value_of(b)), maximum(dim_of(a), dim_of(b)), traced.trace)
+
+
+def value_of(number: int) -> int:
+    """Returns a number without its trace, for what may differ between extents: the current size of memory that can grow."""
+    return int.__int__(number) if type(number) is TracedInt else number
 
 
 def plain_or_traced(number: SupportsIndex) -> int:

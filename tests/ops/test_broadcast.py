@@ -17,6 +17,7 @@ from mgx_core.ops.broadcast import (
     Tile,
 )
 from mgx_core.types.shape import Shape
+from mgx_core.types.traced_int import Trace, surely_equal
 
 N = dim.symbol("n", 1, 64)
 
@@ -94,3 +95,11 @@ def test_tile() -> None:
             Tile().evaluate([x, np.array(bad)])
     with pytest.raises(ShapeError):
         Tile(repeats=(2,)).result([f32(2, 3)])
+
+
+def test_views_are_valid_for_all_traced_extents() -> None:
+    trace = Trace()
+    n = trace.extent(9)
+    view = Broadcast(axis=1, out_lens=(3, n, 4)).view(f32(n))
+    assert view is not None and view[1].strides() == [0, 1, 0] and surely_equal(view[1].lens(), [3, n, 4])
+    assert not trace.conditions

@@ -22,7 +22,7 @@ from mgx_core.targets.static_part import Split
 from mgx_core.targets.values import Buffer, Value
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import int64
-from mgx_core.types.traced_int import TracedInt
+from mgx_core.types.traced_int import TracedInt, value_of
 
 from .concat_sharing import Chain, Place, chains_of, places_of
 from .native_library import native
@@ -126,7 +126,7 @@ class CpuEmitter(Emitter):
             for buffer in (*step.reads, *step.writes):
                 if buffer.kind == "arena" and type(buffer.bytes) is TracedInt:
                     self.sizes[buffer] = buffer.bytes
-                    buffer.bytes = int(buffer.bytes)
+                    buffer.bytes = value_of(buffer.bytes)
         return super().planned(module, outputs, parts)
 
     def emit_counted(
@@ -229,10 +229,10 @@ class CpuEmitter(Emitter):
 
     def counting(self, count: int, dtype: DType = int64) -> Value:
         """Returns the constant [0, 1, .., count - 1]; for a traced count, the beginning of a longer one."""
-        room = count if type(count) is not TracedInt else max(LEAST_COUNTED, 4 << int(count).bit_length())
+        room = count if type(count) is not TracedInt else max(LEAST_COUNTED, 4 << value_of(count).bit_length())
         if count > room:  # always false here; the steps are not valid for counts that are larger
             raise Refused(f"at most {room} numbers are counted, got {count}")
-        return self.literal(_counted(dtype, int(room))).view_at(0, Shape(dtype, [count]))
+        return self.literal(_counted(dtype, room)).view_at(0, Shape(dtype, [count]))
 
     def packed(self, value: Value, plain: Any, wanted: Any, bfloat16: bool = False) -> Value:
         """Packs a constant into a primitive's layout, once.

@@ -11,7 +11,7 @@ from mgx_core.targets.open_program import OpenProgram
 from mgx_core.targets.schedule import Schedule
 from mgx_core.types.shape import AnyShape, Shape
 from mgx_core.types.symbol_binding import symbol_places
-from mgx_core.types.traced_int import SMALLEST, Trace
+from mgx_core.types.traced_int import SMALLEST, Trace, value_of
 
 from .emitter import CpuEmitter
 from .open_program import OpenRun, agree
@@ -58,7 +58,7 @@ def open_program(
         schedule.split,
         run,
         first.emitter,
-        [(int(s.flops), int(s.bytes), s.kernel) for s in steps],
+        [(value_of(s.flops), value_of(s.bytes), s.kernel) for s in steps],
         lambda: [s.instruction for s in steps],
     )
     return OpenProgram(runner, fits, lambda: schedule.placements, first.emitter.replaced)

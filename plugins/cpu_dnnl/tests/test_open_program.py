@@ -95,6 +95,20 @@ def test_conditions_decide_which_extents_fit() -> None:
     assert not program.fits({"n": 1}) and not program.fits({"n": 0})
 
 
+def test_numbers_of_results_depend_on_extents() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    n = symbol("n", 0, 99)
+    x = m.add_parameter("x", mgx.Shape("float32", [n]))
+    y = m.add(mgx.op("topk", k=n // 2, axis=0), x)
+    m.add_return([m.add(mgx.op("get_tuple_elem", index=0), y)])
+    program.compile(mgx.get_target("cpu"))
+    made = opened(program, n=9)
+    for length in range(4, 40):
+        (found,) = made.runner.run([np.arange(length, dtype=np.float32)])
+        assert made.fits({"n": length}) and found.tolist() == [*reversed(range(length))][: length // 2]
+
+
 def test_times_are_measured_by_step() -> None:
     runner = opened(net("tanh", mgx.get_target("cpu")), n=9).runner
     assert runner.time([np.zeros((33, 40), np.float32)], 2, 1)
