@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, product
+from math import gcd
 from typing import Any, Final
 
 from mgx_core.targets.lowered import Lowered
@@ -11,7 +12,7 @@ from mgx_core.targets.open_program import OpenProgram
 from mgx_core.targets.schedule import Schedule
 from mgx_core.types.shape import AnyShape, Shape
 from mgx_core.types.symbol_binding import symbol_places
-from mgx_core.types.traced_int import SMALLEST, Trace, value_of
+from mgx_core.types.traced_int import Trace, value_of
 
 from .emitter import CpuEmitter
 from .open_program import OpenRun, agree
@@ -19,7 +20,7 @@ from .runner import NativeRunner
 
 __all__ = ["open_program"]
 
-TRIED: Final = 1024  # most values that are tried
+TRIED: Final = 1024  # most combinations of other extents that are tried
 
 
 def open_program(
@@ -40,7 +41,7 @@ def open_program(
         return None
     test = first.trace.test()
     names = list(where)
-    others = _others([known[n] for n in names], test)
+    others = next((values for values in _others([known[n] for n in names]) if test(*values)), None)
     if others is None:
         return None
     second = _Emitted(parameters, {**known, **dict(zip(names, others, strict=True))}, where, lower, first.trace)
@@ -64,11 +65,21 @@ def open_program(
     return OpenProgram(runner, fits, lambda: schedule.placements, first.emitter.replaced)
 
 
-def _others(values: Sequence[int], test: Callable[..., bool]) -> tuple[int, ...] | None:
-    """Returns other values of all extents that meet the conditions, rather larger than smaller ones; None if none are found."""
-    further = max(values) + 1
-    options = [[n for n in (v + further, v + 1, 2 * v, v - 1) if n >= SMALLEST] for v in values]
-    return next((found for found in islice(product(*options), TRIED) if test(*found)), None)
+def _others(extents: Sequence[int]) -> Iterator[Sequence[int]]:
+    """Yields extents to check steps with, better ones first, of which the first that meet the conditions are used.
+
+    A number that has lost its trace is noticed if it differs between both: the further apart they are the better, with other
+    remainders of small divisors, and with other differences from each other unless conditions require the same ones.  The last are
+    combinations for conditions between the extents.
+    """
+    distance = max(extents) + 1
+    while distance:
+        steps = [n for n in range(distance, distance + 10 * len(extents)) if gcd(n, 30) == 1]
+        yield [n + step for n, step in zip(extents, steps, strict=False)]
+        yield [n + steps[0] for n in extents]
+        distance //= 2
+    further = max(extents) + 1
+    yield from islice(product(*[(n + further, n + 1, 2 * n, n - 1) for n in extents]), TRIED)
 
 
 class _Emitted:

@@ -59,8 +59,11 @@ def scaled(factor: Callable[[int], int], e: Any, args: Sequence[Any]) -> Any:
 
 @pytest.mark.parametrize(
     ("factor", "opens"),
-    [(lambda n: n, True), (int, False), (lambda n: len(range(n)), False), (lambda n: int(np.arange(n).size), False)],
-)
+    [
+        (lambda n: n, True), (int, False), (lambda n: len(range(n)), False), (lambda n: int(np.arange(n).size), False),
+        (lambda n: n - 1 + len(range(n % 2)), False), (lambda n: n - len(range(n % 3)), False),
+    ],
+)  # fmt: skip
 def test_numbers_that_lose_their_extents_are_noticed(factor: Callable[[int], int], opens: bool) -> None:
     program = net("reverse", WithPlan(lambda e, op, modules, args: scaled(factor, e, args)), axes=[0])
     assert (opened(program, n=9) is not None) is opens
