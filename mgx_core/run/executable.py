@@ -427,9 +427,10 @@ class Executable:
             for opened in self._open:
                 if opened.program.fits(known):
                     return opened.instance
+            if not self.target.opens_programs or self.options.exhaustive_tune or self._waits:
+                return None
             changing = frozenset(name for name in changing if known.get(name, 0) >= SMALLEST)
-            full = len(self._open) >= OPEN or self._not_opened.get(changing, 0) >= ATTEMPTS
-            if full or not changing or not self.target.opens_programs or self._waits:
+            if not changing or len(self._open) >= OPEN or self._not_opened.get(changing, 0) >= ATTEMPTS:
                 return None
             made = None
             with suppress(MgxError), limited(self.options.limit_bytes):  # the program is compiled for these extents

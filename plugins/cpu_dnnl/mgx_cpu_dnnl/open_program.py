@@ -9,19 +9,24 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import string_at
 from enum import IntEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mgx_core.named_tuples import NamedTuple
 from mgx_core.targets.schedule import Schedule, placed
 from mgx_core.types.traced_int import TracedInt, dim_of
 
 from .emitter import CpuEmitter, NotOpen
+from .jit.deferred import Deferred
 from .native_library import native
 from .native_program import install
 
-__all__ = ["OpenRun", "agree"]
+if TYPE_CHECKING:
+    from .jit.engine import Engine
+
+__all__ = ["OpenRun", "agree", "compile_slow_loops"]
 
 
+SLOW: Final = 20_000  # nanoseconds that a run loses to interpreting a loop
 LARGE: Final = 1 << 27  # bytes of buffers from which on programs have no more room than they need
 
 
@@ -52,6 +57,7 @@ class Recorded:
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
         self.places: dict[_Place, TracedInt] = {}
         self.scratch: list[int] = []  # traced sizes of scratch memory
+        self.deferred: list[Any] = []  # descriptions of interpreted loops
         self._values = self._inputs = self._outputs = self._steps = 0
 
     def _value(self, *call: Any) -> int:
@@ -116,6 +122,8 @@ class Recorded:
             )
             for part, (code, numbers, items, least) in enumerate([(address, args, work, grain), *then])
         ]
+        if deferred is not None:
+            self.deferred.append(deferred)
         if type(scratch_bytes) is TracedInt:
             self.scratch.append(scratch_bytes)
         self.calls.append(("add_loop", (name, owner, where, loops, scratch_bytes)))
@@ -163,6 +171,22 @@ def _has_traced(value: Any) -> bool:
     return type(value) is TracedInt
 
 
+def compile_slow_loops(schedule: Schedule, engine: Engine) -> bool:
+    """Compiles loops that an emission would interpret at a considerable cost; returns True if there are any.
+
+    An open program runs often, and its loops are not replaced later.
+    """
+    recorded = Recorded()
+    install(recorded, schedule)
+    slow = [loop for loop in recorded.deferred if Deferred(*loop).excess >= SLOW]
+    if slow:
+        from .jit.compile_deferred import compile_deferred
+
+        for loop in slow:
+            compile_deferred(loop, engine)
+    return bool(slow)
+
+
 def agree(one: Schedule, other: Schedule) -> bool:
     """Returns True if two schedules, emitted for different values of the same traced extents, have the same steps and numbers.
 
@@ -202,7 +226,8 @@ class OpenRun:
     """A native program for all values of traced extents, with the interface of `NativeRun`.
 
     Threads that run at once have a copy of the program each.
-    emitter: of the schedule; where: of each traced extent, the parameter and axis that have it.
+    emitter: of the schedule; where: of each traced extent, the parameter and axis that have it; interpreted: descriptions of its
+    interpreted loops.
     Errors: NotOpen if a step other than a loop depends on the extents.
     """
 
@@ -224,6 +249,7 @@ class OpenRun:
         self._capacity = [0] * len(self._where)
         self._rooms: list[int] = []  # sizes of buffers and scratch memory, for the capacity
         self._recorded = recorded
+        self.interpreted = recorded.deferred
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         results: list[Any] = self._on(args, lambda native, given: native.run_arrays(given))

@@ -15,7 +15,7 @@ from mgx_core.types.symbol_binding import symbol_places
 from mgx_core.types.traced_int import Trace, value_of
 
 from .emitter import CpuEmitter
-from .open_program import OpenRun, agree
+from .open_program import OpenRun, agree, compile_slow_loops
 from .runner import NativeRunner
 
 __all__ = ["open_program"]
@@ -39,6 +39,9 @@ def open_program(
         return None
     if any(o.literal is not None for o in schedule.module.outputs):  # may be an extent of these arguments
         return None
+    if compile_slow_loops(schedule, first.emitter.engine):
+        first = _Emitted(parameters, known, where, lower)
+        schedule = first.schedule
     test = first.trace.test()
     names = list(where)
     others = next((values for values in _others([known[n] for n in names]) if test(*values)), None)
