@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from mgx_core import Instruction, No
+from mgx_core import Instruction, No, Shape
 from mgx_core.ops.fourier import Dft, products
 from mgx_core.ops.reshape import Squeeze
 from mgx_core.ops.slice import Slice
 from mgx_core.rules.engine import ROUNDING, Builder, Rules
 from mgx_core.rules.matching import op_as
-from mgx_core.rules.slices import ranges
 
 __all__ = ["TRANSFORMS"]
 
@@ -26,7 +25,7 @@ def transform_as_product(i: Instruction, b: Builder) -> Instruction | No | None:
     Matrix units multiply 2,048 rows by 2,048 x 2,050 elements in 29 us; two products with small matrices, conversions and copies
     took 112 us forward and 196 back (H200).
     """
-    if len(i.users) == 1 and (found := _sliced(_read_by_slice(i))) is not None and found[0] is i:
+    if len(i.users) == 1 and _transform_of(_read_by_slice(i)) is i:
         return None  # computed with the slice
     return _product(i, b)
 
@@ -34,11 +33,11 @@ def transform_as_product(i: Instruction, b: Builder) -> Instruction | No | None:
 @TRANSFORMS.on(Slice, reads=(Dft, Squeeze), changes=ROUNDING)
 def sliced_transform_as_product(i: Instruction, b: Builder) -> Instruction | No | None:
     """slice(dft(x)) of 16-bit floats along the transformed axis -> dot(x, the columns of the slice), also if squeezed before."""
-    found = _sliced(i)
-    if found is None:
+    transform = _transform_of(i)
+    if transform is None:
         return None
-    transform, kept = found
-    made = _product(transform, b, kept)
+    op = op_as(i, Slice)
+    made = _product(transform, b, (int(op.starts[0]), int(op.ends[0])))
     if isinstance(made, Instruction) and i.inputs[0] is not transform:
         return b.add(i.inputs[0].op, made)
     return made
@@ -50,20 +49,22 @@ def _read_by_slice(transform: Instruction) -> Instruction:
     return reader.users[0] if isinstance(reader.op, Squeeze) and len(reader.users) == 1 else reader
 
 
-def _sliced(cut: Instruction) -> tuple[Instruction, tuple[int, int]] | None:
-    """Returns the transform of which a slice is the only reader, and the bounds, if it cuts the transformed axis alone."""
-    wanted = ranges(cut) if isinstance(cut.op, Slice) else None
-    if wanted is None or len(wanted) != 1:
+def _transform_of(cut: Instruction) -> Instruction | None:
+    """Returns the transform of which a slice with known bounds is the only reader, if it cuts the transformed axis alone."""
+    op = cut.op
+    if not isinstance(op, Slice) or len(cut.inputs) > 1 or len(op.axes) != 1 or op.steps not in ((), (1,)):
         return None
     x = cut.inputs[0]
+    if not isinstance(x.result, Shape) or not x.result.ranked:
+        return None
     if isinstance(x.op, Squeeze) and len(x.users) == 1 and x.op.axes in ((-1,), (x.shape.rank,)):
         x = x.inputs[0]
     if not isinstance(x.op, Dft) or len(x.inputs) > 1 or len(x.users) != 1:
         return None
-    ((axis, (begin, end, step)),) = wanted.items()
-    if not isinstance(begin, int) or not isinstance(end, int) or step != 1:
-        return None
-    return (x, (begin, end)) if axis == x.op.along(x.shape.rank, x.op.axis) else None
+    axis = x.op.along(x.shape.rank, x.op.axis)
+    begin, end, length = op.starts[0], op.ends[0], x.shape.dims[axis]
+    known = isinstance(begin, int) and isinstance(end, int) and isinstance(length, int) and 0 <= begin < end <= length
+    return x if known and op.axes[0] == axis else None
 
 
 def _product(transform: Instruction, b: Builder, kept: tuple[int, int] | None = None) -> Instruction | No | None:
