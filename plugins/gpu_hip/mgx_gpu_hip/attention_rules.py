@@ -18,12 +18,12 @@ from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
 from mgx_core.ops.softmax import Softmax
 from mgx_core.rules.constants import scalar_of
 from mgx_core.rules.engine import ROUNDING, Builder, Rules
-from mgx_core.rules.outline import through_views
 from mgx_core.types.dtype import bfloat16, float16, float32
 
 from .codegen.attention import LARGEST_HEAD
+from .softmax_products import before_softmax, beside_softmax
 
-__all__ = ["HEADS", "LARGE_HEADS", "SCORES", "WIDE_SUMS", "before_softmax"]
+__all__ = ["HEADS", "LARGE_HEADS", "SCORES", "WIDE_SUMS"]
 
 HEADS: Final = Rules("heads")
 VIEWS: Final = (Multibroadcast, Transpose, Reshape, Squeeze, Unsqueeze)
@@ -189,18 +189,6 @@ def _scaled(ins: Instruction) -> tuple[float, Instruction] | None:
     return None
 
 
-def before_softmax(ins: Instruction) -> bool:
-    for _ in range(8):
-        if len(ins.users) != 1:
-            return False
-        ins = ins.users[0]
-        if isinstance(ins.op, Softmax):
-            return True
-        if not isinstance(ins.op, Pointwise):
-            return False
-    return False
-
-
 WIDE_SUMS: Final = Rules("wide-sums")
 
 
@@ -213,7 +201,7 @@ def narrow_operands_of_wide_sums(i: Instruction, b: Builder) -> Instruction | No
     x, y = (_widened(v) for v in i.inputs)
     if i.shape.dtype is not float32 or x is None or y is None or x.shape.dtype is not y.shape.dtype:
         return None
-    if before_softmax(i) or any(isinstance(through_views(v).op, Softmax) for v in (x, y)):
+    if beside_softmax(i, (x, y)):
         return No("attention has kernels of its own")
     return b.add(QuantDot(), *(_with_views(v, source, b) for v, source in zip(i.inputs, (x, y), strict=True)))
 

@@ -14,12 +14,11 @@ from mgx_core.ops.linear import Dot
 from mgx_core.ops.pointwise import Mul
 from mgx_core.ops.reduce import ReduceSum
 from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
-from mgx_core.ops.softmax import Softmax
 from mgx_core.rules.constants import is_constant
 from mgx_core.rules.engine import ROUNDING, Builder, Rules
 from mgx_core.rules.outline import through_views
 
-from .attention_rules import before_softmax
+from .softmax_products import beside_softmax
 
 __all__ = ["COLUMNS"]
 
@@ -74,7 +73,7 @@ def product_of_few_terms(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     if any(isinstance(through_views(v).op, Literal) or isinstance(v.op, Multibroadcast) for v in (x, y)):
         return No("all matrices share one operand")
-    if before_softmax(i) or any(isinstance(through_views(v).op, Softmax) for v in (x, y)):
+    if beside_softmax(i, (x, y)):
         return No("attention has kernels of its own")
     wide = [v if v.shape.dtype is dt.float32 else b.add(Convert(target_type=dt.float32), v) for v in (x, y)]
     whole = (*batch, rows, terms, columns)

@@ -14,12 +14,11 @@ from mgx_core.ops.movement import Transpose
 from mgx_core.ops.quantized_product import QuantDot
 from mgx_core.ops.reduce import ReduceSum
 from mgx_core.ops.reshape import Reshape, Squeeze
-from mgx_core.ops.softmax import Softmax
 from mgx_core.rules.constants import is_constant
 from mgx_core.rules.engine import ROUNDING, Builder, Rules
 from mgx_core.rules.outline import through_views
 
-from .attention_rules import before_softmax
+from .softmax_products import beside_softmax
 
 __all__ = ["SPLIT_SUMS"]
 
@@ -51,7 +50,7 @@ def sums_in_parts(i: Instruction, b: Builder) -> Instruction | No | None:
         return None
     if any(is_constant(through_views(v)) or isinstance(v.op, Multibroadcast) for v in (x, y)):
         return No("all products share one operand")
-    if before_softmax(i) or any(isinstance(through_views(v).op, Softmax) for v in (x, y)):
+    if beside_softmax(i, (x, y)):
         return No("attention has kernels of its own")
     rank, part = x.shape.rank, terms // parts
     left = b.add(Reshape(dims=(*batch, rows, parts, part)), x)
