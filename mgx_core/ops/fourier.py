@@ -31,8 +31,8 @@ from .slice import Slice
 
 __all__ = ["Dft", "Stft", "products"]
 
-# lengths below this use the definition: the product is exact where a fast transform leaves 2e-7 instead of zero, and ONNX's own
-# tests of length 10 require 1e-7
+# inverse transforms of lengths below this use the definition: the product is exact where a fast transform leaves 2e-7 instead of
+# zero, and ONNX's own test of length 10 requires 1e-7
 SHORTEST: Final = 16
 # elements of a matrix from which two products with smaller ones take less time than one, on a device with launches, too
 LARGEST: Final = 1 << 18
@@ -146,7 +146,7 @@ def products(
         return None
     total = length if op.inverse or not op.onesided else int(op.dft_length) or n
     half = op.inverse and op.onesided
-    if total < SHORTEST or not few_terms(total, longest) or not n or rank < 3:
+    if (op.inverse and total < SHORTEST) or total < 1 or not few_terms(total, longest) or not n or rank < 3:
         return None
     given = total // 2 + 1 if half else total
     used = min(n, given)

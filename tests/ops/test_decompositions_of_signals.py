@@ -143,12 +143,22 @@ def test_cropped_elements_do_not_matter() -> None:
     check(Dft(axis=1, dft_length=16), x, tolerance=1e-6)
 
 
-def test_long_and_short_transforms_stay() -> None:
+@pytest.mark.parametrize("dtype", PRECISE)
+@pytest.mark.parametrize("n", [1, 2, 5, 8, SHORTEST - 1])
+def test_short_transforms(n: int, dtype: str) -> None:
+    rng = np.random.default_rng(n)
+    for kind, onesided, length in itertools.product((1, 2), (False, True), (0, 3, 12)):
+        if kind == 1 or not onesided:
+            x = rng.standard_normal((2, n, 3, kind)).astype(dtype)
+            check(Dft(axis=1, onesided=onesided, dft_length=length), x, tolerance=PRECISE[dtype])
+
+
+def test_long_transforms_and_short_inverse_ones_stay() -> None:
     for length in (1031, 2 * 1031, 1 << 16):  # a prime number, twice a prime, and 256 * 256
         assert length > LONGEST
         assert spelled_out(Dft(axis=1), np.zeros((1, length, 1), np.float32)) is None
         assert spelled_out(Stft(frame_step=1, frame_length=length), np.zeros((1, length, 1), np.float32)) is None
-    assert spelled_out(Dft(axis=1), np.zeros((1, SHORTEST - 1, 1), np.float32)) is None
+    assert spelled_out(Dft(axis=1, inverse=True), np.zeros((1, SHORTEST - 1, 1), np.float32)) is None
 
 
 @pytest.mark.parametrize("dtype", PRECISE)
