@@ -188,7 +188,7 @@ class SegmentInterpreter(Interpreter):
         if views_constant(ins) and not ins.result.dynamic():
             constant = step(self._constants(ins), {})
             return lambda values, known: constant
-        if not _only_defined(ins):
+        if not _only_defined(ins, self._single is not None):
             return step
 
         def first(values: dict[Instruction, Any], known: dict[str, int]) -> Any:
@@ -261,8 +261,11 @@ class SegmentInterpreter(Interpreter):
         return self._bodies[module]
 
 
-def _only_defined(ins: Instruction) -> bool:
-    """Returns True if a launch always runs the reference implementation, which alone knows the size of its result."""
+def _only_defined(ins: Instruction, programs: bool) -> bool:
+    """Returns True if a launch always runs the reference implementation, which alone knows the size of its result.
+
+    programs: kernels that emit steps do so in programs, which take numbers only.
+    """
     op = ins.op
     if not isinstance(op, Launch) or op.validate or op.of.takes_modules:
         return False
@@ -271,7 +274,9 @@ def _only_defined(ins: Instruction) -> bool:
     shapes = [i.result for i in ins.inputs]
     if not all(isinstance(s, Shape) for s in shapes):
         return False
-    return isinstance(op.kernel, Reference) or not all(map(numeric, [*shapes, *items_of(ins.result)]))
+    if isinstance(op.kernel, Reference):
+        return True
+    return programs and op.kernel.emit is not None and not all(map(numeric, [*shapes, *items_of(ins.result)]))
 
 
 class _Frame(NamedTuple):

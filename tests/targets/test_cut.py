@@ -20,13 +20,26 @@ from mgx_core.ops.select import Compress, Nonzero
 from mgx_core.targets.continuation import Continuation
 from mgx_core.targets.cut import border, cut, emitted_at_run_time
 from mgx_core.targets.host_runner import HostRunner
-from mgx_core.targets.kernel import Launch, op_of
+from mgx_core.targets.kernel import Launch, Reference, op_of
 from mgx_core.targets.parts import PermutedValue
 from mgx_core.targets.segment import Segment
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
 from mgx_core.targets.static_part import split
 
 COUNTED = {Nonzero: 1, Compress: 0, Nonmaxsuppression: 0}
+
+
+class Marks(Kernel):
+    """Computes what the definition does not."""
+
+    added = 100
+    name = "marks"
+
+    def __init__(self, op: Any) -> None:
+        self.op = op
+
+    def run(self, args: Sequence[Any], modules: Sequence[Module] = (), run: Any = None) -> Any:
+        return self.op.compute(*args) + np.float32(self.added)
 
 
 class Emits(Kernel):
@@ -246,8 +259,9 @@ def test_ops_that_only_their_definition_computes_are_called_directly(monkeypatch
     """The first run checks the type of the result; later ones call the definition, and errors still name the instruction."""
     m = Module("main")
     x = m.add_parameter("x", Shape("string", [2]))
-    m.add_return([m.add(mgx.op("convert", target_type="float32"), x)])
-    lower(m)
+    made = m.add(mgx.op("convert", target_type="float32"), x)
+    made.op = Launch(Reference(made.op), made.op, made.result)
+    m.add_return([made])
     items, interpreter = cut(m, {}), SegmentInterpreter(HostRunner)
     checked: list[Any] = []
     evaluate = Launch.evaluate
@@ -258,6 +272,19 @@ def test_ops_that_only_their_definition_computes_are_called_directly(monkeypatch
     assert len(checked) == 1
     with pytest.raises(MgxError, match=r"launch\[.*convert.*\].*four"):
         interpreter.finish(m, items, [np.array(["four", "9"], object)], {})
+
+
+@pytest.mark.parametrize("kernel", [Emits, Marks])
+def test_kernels_of_ops_on_strings_are_called_in_every_run(kernel: Any) -> None:
+    m = Module("main")
+    x = m.add_parameter("x", Shape("string", [2]))
+    made = m.add(mgx.op("convert", target_type="float32"), x)
+    made.op = Launch(kernel(made.op), made.op, made.result)
+    m.add_return([made])
+    items, interpreter = cut(m, {}), SegmentInterpreter(HostRunner)
+    for words in (["4", "9"], ["1", "2"], ["5", "6"]):
+        (found,) = interpreter.finish(m, items, [np.array(words, object)], {})
+        assert found.tolist() == [float(w) + Marks.added * (kernel is Marks) for w in words]
 
 
 def test_views_of_strings_that_are_constant_are_computed_once(monkeypatch: Any) -> None:

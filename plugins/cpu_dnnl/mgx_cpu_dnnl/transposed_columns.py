@@ -1,6 +1,6 @@
 """Selects transposed convolutions that run as products with all weights, whose columns are then summed in an image (col2im).
 
-oneDNN has no fast kernels for dilated windows, slower ones for groups of these, and computes whole vectors of output channels.
+oneDNN is slow for dilated windows, most of all in groups, and computes whole vectors of output channels.
 """
 
 from __future__ import annotations
@@ -14,9 +14,7 @@ from mgx_core import dtype as dt
 __all__ = ["summed_columns"]
 
 MAX_OUTPUTS: Final = 6  # output channels of images; for more, oneDNN is faster
-MAX_PHASES: Final = (
-    16  # output channels of volumes times places within the strides, the channels of a convolution in their place
-)
+MAX_PHASES: Final = 16  # the same of volumes, times places within the strides: the channels of a convolution instead
 MAX_BYTES: Final = 1 << 20  # of the columns: the product writes them, and the sums read them again
 
 
