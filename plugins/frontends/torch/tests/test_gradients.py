@@ -209,6 +209,12 @@ def test_means_over_any_number_of_rows() -> None:
         torch.testing.assert_close(got.grad, want.grad, rtol=1e-4, atol=1e-5)
 
 
+def written(x: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    out[:3, :2] = x[:3, :2] * 1j
+    return out
+
+
 PLACES, MASK = torch.tensor([3, 0, 3, 5]), torch.arange(30).reshape(6, 5) % 3 > 0
 FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
     "average pooling": (lambda x: F.avg_pool3d(x, 2, 2, 1, ceil_mode=True), (2, 2, 5, 4, 6)),
@@ -227,6 +233,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
     "factors of padded bags": (
         lambda x: F.embedding_bag(PLACES[None], x, mode="sum", per_sample_weights=x[:1, :4].sin(), padding_idx=3), (6, 5)
     ),
+    "a written part of a spectrum": (lambda x: torch.fft.irfft(written(torch.fft.fft(x))), (6, 5)),
     "a summed ellipsis": (lambda x: torch.einsum("...ik,...j->ij", x[None], x[:, 0]), (6, 5)),
 }  # fmt: skip
 

@@ -233,6 +233,7 @@ def constant(value: complex) -> Converter:
 
 for _kind, _value in (("zeros", 0), ("ones", 1), ("empty", 0)):
     converts_complex(_kind, f"{_kind}_like", f"new_{_kind}")(constant(_value))
+converts_complex("empty_permuted", "empty_strided", "new_empty_strided")(constant(0))
 
 
 @converts_complex("full", "full_like", "fill")
