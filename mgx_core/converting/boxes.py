@@ -33,7 +33,7 @@ def best_scores(
 ) -> tuple[Instruction, Instruction, Instruction]:
     """Returns the best `count` selected scores of each row of extents `dims`, their places, and which exist.
 
-    The place of a score that does not exist, of which there are less than `count`, is 0.
+    There may be fewer than `count`; the place of one that does not exist is 0.
     """
     none = n.literal(-np.inf, dt.float32)
     wide = n.add("concat", n.reshape(scores, dims), n.broadcast_to(none, (dims[0], count)), axis=1)

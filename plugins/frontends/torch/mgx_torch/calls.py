@@ -60,7 +60,7 @@ def asserts(fx: torch.fx.Node) -> bool:
 
 
 def only_computed_with(fx: torch.fx.Node) -> bool:
-    """Returns True if an integer, and numbers computed from it, are in no size, and operators read them as they read elements."""
+    """Returns True if an integer, and numbers computed from it, are in no size, and operators take them like elements."""
     wanted = fx.meta["val"].node.expr.free_symbols
     for node in fx.graph.nodes:
         for found in flat(node.meta.get("val")):
@@ -82,7 +82,7 @@ def _only_computed_with(fx: torch.fx.Node) -> bool:
 
 
 def _is_element(fx: torch.fx.Node, reader: torch.fx.Node) -> bool:
-    """Returns True if an operator takes a number of any type where this one is passed: not as an extent, axis or place."""
+    """Returns True if an operator takes numbers of any type where this one is passed, thus not extents, axes or indices."""
     if torch.Tag.pointwise in reader.target.tags:
         return True
     places = [*enumerate(reader.args), *reader.kwargs.items()]

@@ -110,7 +110,7 @@ class GraphConverter:
         return found
 
     def changes(self, fx: torch.fx.Node) -> bool:
-        """Returns True for a number that is not the same in each call, which converters may not expect."""
+        """Returns True for the value of a number that may differ from call to call, for which a converter may not be prepared."""
         number = isinstance(fx.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool))
         return number and isinstance(self.values[fx], (Sym, Instruction))
 

@@ -61,7 +61,7 @@ def crop_and_resize(
 
 
 def _sampled(n: Node, low: Instruction, high: Instruction, count: int, size: Instruction) -> Instruction:
-    """Returns the positions [boxes, count] at which an axis is sampled from low to high, which are relative to size - 1."""
+    """Returns `count` positions along an axis for each box, from low to high, which are fractions of the last index."""
     edge = _last(n, size)
     if count == 1:
         return n.pointwise("mul", n.pointwise("mul", n.literal(0.5, dt.float32), n.add("add", low, high)), edge)
@@ -76,7 +76,7 @@ def _last(n: Node, size: Instruction) -> Instruction:
 
 
 def _pixel(n: Node, place: Instruction, size: Instruction) -> Instruction:
-    """Returns whole positions as indices; those outside, whose samples are not used, as that of the next pixel."""
+    """Returns whole positions as indices of pixels; for those outside, whose samples are not used, that of the nearest one."""
     return n.convert(n.pointwise("clip", place, n.literal(0, dt.float32), _last(n, size)), dt.int64)
 
 
