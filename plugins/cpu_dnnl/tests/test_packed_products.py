@@ -28,6 +28,22 @@ def nearest(exact: Any, got: Any, slack: Any) -> bool:
     return bool(((got >= low) & (got <= high)).all())
 
 
+@pytest.mark.skipif(not shared().engine.wide, reason="with AVX2, all are loops of our own")
+@pytest.mark.parametrize(("m", "k", "loop"), [(4096, 64, True), (4097, 191, False), (4097, 192, True)])
+def test_products_of_many_rows_are_loops_if_deep(compiled: Any, m: int, k: int, loop: bool) -> None:
+    a, b = numbers(3, m, k), numbers(4, k, 32)
+
+    def build(module: mgx.Module) -> mgx.Instruction:
+        x = module.add_parameter("x", mgx.shape(type="float32", lens=[m, k]))
+        return module.add(mgx.op("dot"), x, module.add_literal(b))
+
+    program, steps = compiled(build)
+    assert any(s.startswith("gemm") for s in steps) == loop, steps
+    exact = a.astype(np.float64) @ b.astype(np.float64)
+    slack = 2.0**-24 * (k + 2) * (np.abs(a).astype(np.float64) @ np.abs(b).astype(np.float64))
+    assert (np.abs(program.run({"x": a})[0].to_numpy() - exact) <= slack).all()
+
+
 @pytest.mark.parametrize("kind", [np.float32, BF16])
 @pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize(("m", "k", "n"), SIZES)

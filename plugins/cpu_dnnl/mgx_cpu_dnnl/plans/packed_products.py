@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
@@ -35,8 +36,9 @@ __all__ = [
 
 # With AVX-512, oneDNN's blocked products are as fast outside this range of rows, unless the epilogue is expensive: its
 # transcendental functions take twice the time of ours.  Within the range ours are faster, since they prefetch weights; for
-# bfloat16, whose products take half the time, only weights that exceed the L2 cache.
+# bfloat16, whose products take half the time, only weights that exceed the L2 cache.  Beyond it, they are faster for deep sums.
 FASTER_ROWS: Final = (8, 4096)
+MIN_DEPTH: Final = 192  # of float32 products with more rows
 EXPENSIVE: Final = 14  # vector instructions of an expensive epilogue
 MIN_TILED_DEPTH: Final = 8  # depth below which AMX tiles are mostly padding
 
@@ -116,7 +118,8 @@ def product_with_panels(
     others = [x.shape for x in extra]
     threads = e.threads or native().thread_count()
     product = Product(rows.shape, n, results, body, at, others, threads, axis)
-    faster = not e.engine.wide or type(m) is TracedInt or m <= MAX_UNBLOCKED or FASTER_ROWS[0] <= m <= FASTER_ROWS[1]
+    most = math.inf if weights.depth >= MIN_DEPTH and not paired else FASTER_ROWS[1]
+    faster = not e.engine.wide or type(m) is TracedInt or m <= MAX_UNBLOCKED or FASTER_ROWS[0] <= m <= most
     if paired:
         faster = faster and 2 * n * weights.depth > native().cache_sizes().get("l2", 0)
     least = 0 if faster else EXPENSIVE
