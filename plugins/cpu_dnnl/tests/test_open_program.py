@@ -112,6 +112,20 @@ def test_numbers_of_results_depend_on_extents() -> None:
         assert made.fits({"n": length}) and found.tolist() == [*reversed(range(length))][: length // 2]
 
 
+def test_rows_that_become_short_are_copied_without_their_neighbors() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [40, 3, symbol("n")]))
+    m.add_return([m.add(mgx.op("slice", axes=[1], starts=[1], ends=[2]), x)])
+    program.compile(mgx.get_target("cpu"))
+    made = opened(program, n=70)
+    assert made.fits({"n": 4}) and made.fits({"n": 900})
+    for length in (70, 2, 3, 4, 5, 900):
+        x = np.arange(40 * 3 * length, dtype=np.float32).reshape(40, 3, length)
+        if made.fits({"n": length}):
+            np.testing.assert_array_equal(made.runner.run([x])[0], x[:, 1:2])
+
+
 def test_times_are_measured_by_step() -> None:
     runner = opened(net("tanh", mgx.get_target("cpu")), n=9).runner
     assert runner.time([np.zeros((33, 40), np.float32)], 2, 1)

@@ -13,6 +13,7 @@ from .space import Axis
 __all__ = ["elements_moved", "rows_copied", "tiles_transposed"]
 
 MAX_AXES: Final = 31
+MIN_COPIED: Final = 16  # bytes of a row that the row copy requires
 TRANSPOSED_SIZE: Final = 4  # bytes of an element that the native module transposes in registers
 
 
@@ -32,7 +33,9 @@ def rows_copied(plan: Plan, least: int) -> list[int] | None:
     """Returns the arguments of the row copy (`copy_loops.cpp`); None for other groups and rows of fewer than `least` bytes."""
     *outer, inner = plan.axes
     size = plan.outputs[0].dtype.size
-    if plan.tile is not None or not _is_copy(plan) or inner.steps != (1, 1) or usual(inner.extent) * size < least:
+    if plan.tile is not None or not _is_copy(plan) or inner.steps != (1, 1):
+        return None
+    if usual(inner.extent) * size < least or inner.extent * size < MIN_COPIED:
         return None
     steps = (n for a in outer for n in (a.extent, *(step * size for step in a.steps)))
     return [len(outer), inner.extent * size, _part(plan) * size, *steps]
