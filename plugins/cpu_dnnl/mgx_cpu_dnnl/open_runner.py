@@ -72,8 +72,8 @@ def _others(extents: Sequence[int]) -> Iterator[Sequence[int]]:
     """Yields extents to check steps with, better ones first, of which the first that meet the conditions are used.
 
     A number that has lost its trace is noticed if it differs between both: the further apart they are the better, with other
-    remainders of small divisors, and with other differences from each other unless conditions require the same ones.  The last are
-    combinations for conditions between the extents.
+    remainders of small divisors, and with other differences from each other unless conditions require the same ones.
+    Combinations for conditions between the extents come last.
     """
     distance = max(extents) + 1
     while distance:
