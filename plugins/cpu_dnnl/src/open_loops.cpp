@@ -241,19 +241,19 @@ Slice<Key> *sorted_by_bytes(Slice<Key> *slices, Slice<Key> *other, int64_t n) {
     return slices;
 }
 
-// The distinct keys of one element, in ascending order, found by a hash table of the first `most`.
+// Finds the distinct keys of elements in one pass with a hash table, if they are few.
 template <typename Key>
 class FewKeys {
 public:
     static constexpr int64_t most = 256;
 
-    // Finds the distinct keys, where each occurs first and how often, and the place of each element among them.  Returns how many
-    // there are; -1 if more than `most`, for which sorting is faster.
+    // Writes where each distinct key occurs first and how often, in ascending order, and the place of each element among them.
+    // Returns how many there are; -1 if more than `most`, for which sorting is faster.
     int64_t find(const Key *keys, int64_t n, int64_t *earliest, int64_t *sizes, int64_t *places) {
         int64_t found = 0;
         for (int64_t i = 0; i < n; ++i) {
             const Key key = keys[i];
-            uint32_t slot = static_cast<uint32_t>((static_cast<uint64_t>(key) * 0x9e3779b97f4a7c15u) >> 54);
+            uint32_t slot = static_cast<uint32_t>((static_cast<uint64_t>(key) * 0x9e3779b97f4a7c15u) >> (64 - bits));
             while (slots_[slot] && keys_[slots_[slot] - 1] != key)
                 slot = (slot + 1) % slots;
             if (!slots_[slot]) {
@@ -281,8 +281,8 @@ public:
     }
 
 private:
-    static constexpr uint32_t slots = 4 * most; // of the table
-    uint16_t slots_[slots] = {};                // number of a key, from 1; 0 if there is none
+    static constexpr uint32_t bits = 10, slots = 1 << bits; // of the table, four per key
+    uint16_t slots_[slots] = {};                            // number of a key, from 1; 0 if there is none
     Key keys_[most];
     int64_t firsts_[most], counts_[most];
 };
