@@ -20,6 +20,7 @@ from .runner import NativeRunner
 
 __all__ = ["open_program"]
 
+NEAR: Final = 8  # the distance of extents below which any that meet the conditions are used to check steps
 TRIED: Final = 1024  # most combinations of other extents that are tried
 
 
@@ -75,12 +76,15 @@ def _others(extents: Sequence[int]) -> Iterator[Sequence[int]]:
     remainders of small divisors, and with other differences from each other unless conditions require the same ones.
     Combinations for conditions between the extents come last.
     """
-    distance = max(extents) + 1
-    while distance:
+    distance = max(NEAR, *extents) + 1
+    while distance >= NEAR:
         steps = [n for n in range(distance, distance + 10 * len(extents)) if gcd(n, 30) == 1]
         yield [n + step for n, step in zip(extents, steps, strict=False)]
         yield [n + steps[0] for n in extents]
         distance //= 2
+    yield [2 * n for n in extents]
+    for step in (*range(NEAR, 0, -1), *range(-NEAR, 0)):
+        yield [n + step for n in extents]
     further = max(extents) + 1
     yield from islice(product(*[(n + further, n + 1, 2 * n, n - 1) for n in extents]), TRIED)
 

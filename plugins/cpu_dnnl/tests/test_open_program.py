@@ -62,6 +62,7 @@ def scaled(factor: Callable[[int], int], e: Any, args: Sequence[Any]) -> Any:
     [
         (lambda n: n, True), (int, False), (lambda n: len(range(n)), False), (lambda n: int(np.arange(n).size), False),
         (lambda n: n - 1 + len(range(n % 2)), False), (lambda n: n - len(range(n % 3)), False),
+        (lambda n: n - 3 + len(range(n // 3)) if 8 <= n < 13 else n, False),
     ],
 )  # fmt: skip
 def test_numbers_that_lose_their_extents_are_noticed(factor: Callable[[int], int], opens: bool) -> None:
