@@ -126,22 +126,22 @@ class TracedInt(int):
     def __floordiv__(self, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented
-        return self._with(int.__floordiv__(self, other), self.dim // dim_of(other))
+        return self._with(int.__floordiv__(self, other), self.dim // _divisor(other))
 
     def __rfloordiv__(self, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented
-        return self._with(int.__rfloordiv__(self, other), dim_of(other) // self.dim)
+        return self._with(int.__rfloordiv__(self, other), dim_of(other) // _divisor(self))
 
     def __mod__(self, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented
-        return self._with(int.__mod__(self, other), self.dim % dim_of(other))
+        return self._with(int.__mod__(self, other), self.dim % _divisor(other))
 
     def __rmod__(self, other: Any) -> Any:
         if not isinstance(other, int):
             return NotImplemented
-        return self._with(int.__rmod__(self, other), dim_of(other) % self.dim)
+        return self._with(int.__rmod__(self, other), dim_of(other) % _divisor(self))
 
     def __abs__(self) -> Any:
         return -self if self < 0 else self
@@ -283,6 +283,13 @@ def value_of(number: int) -> int:
 def plain_or_traced(number: SupportsIndex) -> int:
     """Returns a number without what a target's own type of ints carries, unless that is a trace."""
     return number if type(number) is TracedInt else int(number)
+
+
+def _divisor(number: int) -> Dim:
+    """Returns the expression of a number that another is divided by; records the condition that it is not 0."""
+    if type(number) is TracedInt:
+        number.trace.decides(number.dim, "!=", True)
+    return dim_of(number)
 
 
 def dim_of(number: int) -> Dim:

@@ -56,6 +56,21 @@ def test_comparisons_that_always_have_one_outcome_are_no_conditions() -> None:
     assert trace.test()(SMALLEST, SMALLEST) and not trace.test()(SMALLEST - 1, SMALLEST)
 
 
+@pytest.mark.parametrize(
+    "divide",
+    [lambda a: 100 // (a - 5), lambda a: 100 % (a - 5), lambda a: a // (a - 5), lambda a: a % (a - 5)],
+)  # fmt: skip
+def test_divisors_other_than_0_are_conditions(divide: Callable[[Any], Any]) -> None:
+    trace, (a,) = traced(13)
+    quotient = divide(a)
+    assert quotient < 50
+    test = trace.test()
+    assert [x for x in range(SMALLEST, 12) if not test(x)] == [
+        x for x in range(SMALLEST, 12) if x == 5 or divide(x) >= 50
+    ]
+    assert trace.evaluator([quotient])(7) == [divide(7)]
+
+
 def test_the_extremes_of_sequences_are_conditions() -> None:
     trace, (a, b) = traced(13, 5)
     assert value_of(max(a, b)) == 13 and [*map(value_of, sorted([a, b]))] == [5, 13]
