@@ -6,6 +6,7 @@ Steps emitted for traced extents are valid for all extents that meet the recorde
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final, SupportsIndex
 
@@ -77,6 +78,9 @@ class Trace:
         return holds
 
 
+COMPARISONS: Final = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">=": operator.ge, ">": operator.gt, "<=": operator.le,
+}  # fmt: skip
 OPPOSITE: Final = {"==": "!=", "!=": "==", "<": ">=", ">=": "<", ">": "<=", "<=": ">"}
 
 
@@ -101,9 +105,9 @@ class TracedInt(int):
         return TracedInt.of(value, dim, self.trace)
 
     def __add__(self, other: Any) -> Any:
-        return (
-            self._with(int.__add__(self, other), self.dim + dim_of(other)) if isinstance(other, int) else NotImplemented
-        )
+        if not isinstance(other, int):
+            return self._with_float(operator.add, other)
+        return self._with(int.__add__(self, other), self.dim + dim_of(other))
 
     __radd__ = __add__
 
@@ -111,21 +115,21 @@ class TracedInt(int):
         return self._with(int.__neg__(self), -self.dim)
 
     def __sub__(self, other: Any) -> Any:
-        return self + -other if isinstance(other, int) else NotImplemented
+        return self + -other if isinstance(other, (int, float)) else NotImplemented
 
     def __rsub__(self, other: Any) -> Any:
         return -self + other if isinstance(other, int) else NotImplemented
 
     def __mul__(self, other: Any) -> Any:
-        return (
-            self._with(int.__mul__(self, other), self.dim * dim_of(other)) if isinstance(other, int) else NotImplemented
-        )
+        if not isinstance(other, int):
+            return self._with_float(operator.mul, other)
+        return self._with(int.__mul__(self, other), self.dim * dim_of(other))
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Any:
         if not isinstance(other, int):
-            return NotImplemented
+            return self._with_float(operator.floordiv, other)
         return self._with(int.__floordiv__(self, other), self.dim // _divisor(other))
 
     def __rfloordiv__(self, other: Any) -> Any:
@@ -135,7 +139,7 @@ class TracedInt(int):
 
     def __mod__(self, other: Any) -> Any:
         if not isinstance(other, int):
-            return NotImplemented
+            return self._with_float(operator.mod, other)
         return self._with(int.__mod__(self, other), self.dim % _divisor(other))
 
     def __rmod__(self, other: Any) -> Any:
@@ -149,11 +153,13 @@ class TracedInt(int):
     def __pos__(self) -> Any:
         return self
 
+    __trunc__ = __floor__ = __ceil__ = __pos__
+
     # comparisons
 
     def _decides(self, other: Any, relation: str, holds: Any) -> Any:
         if holds is NotImplemented or not isinstance(other, int):
-            return holds
+            return self._with_float(COMPARISONS[relation], other)
         return self.trace.decides(self.dim - dim_of(other), relation, holds)
 
     def __eq__(self, other: object) -> Any:
@@ -186,6 +192,9 @@ class TracedInt(int):
         value = int.__int__(self)
         self.trace.decides(self.dim - value, "==", True)
         return value
+
+    def _with_float(self, function: Callable[[Any, Any], Any], other: Any) -> Any:
+        return function(self._fixed(), other) if isinstance(other, float) else NotImplemented
 
     def __int__(self) -> int:
         return self._fixed()

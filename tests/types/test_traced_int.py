@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mgx_core.types.traced_int import SMALLEST, SPAN, Trace, TracedInt, divides, larger, usual, value_of
@@ -23,6 +24,7 @@ def traced(*values: int) -> tuple[Trace, list[Any]]:
         lambda a, b: a + b, lambda a, b: a - b, lambda a, b: 7 - a + b, lambda a, b: a * b * 3, lambda a, b: a // 4 + b % 3,
         lambda a, b: 100 // a, lambda a, b: 100 % b, lambda a, b: -(-a // b), lambda a, b: math.prod([2, a, b]),
         lambda a, b: sum([a, b, 1]), lambda a, b: larger(a, b), lambda a, b: larger(1, 50 // a), lambda a, b: divmod(a, 5)[0] + b,
+        lambda a, b: math.ceil(a) + math.floor(b),
     ],
 )  # fmt: skip
 def test_expressions_have_the_values_of_the_same_computation(function: Callable[[int, int], int]) -> None:
@@ -82,7 +84,8 @@ def test_the_extremes_of_sequences_are_conditions() -> None:
     "use",
     [
         lambda a: a / 2, float, lambda a: a.bit_length(), lambda a: a & 3, lambda a: 1 << a, lambda a: a**2, lambda a: ~a,
-        lambda a: 2**a, int,
+        lambda a: 2**a, int, lambda a: a * 0.5, lambda a: a - 0.5, lambda a: a // 2.0, lambda a: a < 13.5, lambda a: a == 13.0,
+        lambda a: int(np.asarray(a)), lambda a: int(np.int64(2) * a), lambda a: int(np.arange(a)[-1]),
     ],
 )  # fmt: skip
 def test_what_has_no_expression_is_valid_for_this_number_only(use: Callable[[Any], Any]) -> None:
