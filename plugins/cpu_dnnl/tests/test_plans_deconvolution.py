@@ -69,6 +69,21 @@ def test_columns_of_images_that_are_stored_channels_last() -> None:
     assert "convolution_backwards" in step_names(program)
 
 
+@pytest.mark.parametrize("given", [(1, 8, 1, 1), (1, 1, 1, 1), (2, 8, 1, 7), (2, 8, 5, 1)])
+def test_columns_of_images_that_are_broadcast(given: tuple[int, ...]) -> None:
+    """All pixels of a channel, or of a line, may be one element of memory."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add(mgx.op("multibroadcast", out_lens=[2, 8, 5, 7]), m.add_parameter("x", mgx.Shape("float32", given)))
+    w = m.add_literal((rng.standard_normal((8, 3, 4, 4)) * 0.3).astype(np.float32))
+    m.add_return([m.add(mgx.op("convolution_backwards", stride=[2, 2]), x, w)])
+    values = rng.standard_normal(given).astype(np.float32)
+    (wanted,) = Interpreter().run(m, [values])
+    program.compile(CpuTarget())
+    np.testing.assert_allclose(np.asarray(program.run({"x": values})[0]), wanted, rtol=1e-5, atol=1e-5)
+    assert "convolution_backwards" in step_names(program)
+
+
 @pytest.mark.parametrize(("dims", "weights", "attributes"), [
     ((1, 8, 40, 40), (8, 3, 12, 12), {"stride": [2, 2]}),  # columns of 2.8 MB
     ((1, 8, 6, 6), (8, 7, 3, 3), {"stride": [2, 2]}),

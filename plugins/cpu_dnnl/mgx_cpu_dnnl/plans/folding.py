@@ -54,11 +54,12 @@ def deconvolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | 
         raise Refused("an extent is 0")
     (batch, channels, *image), window = x.lens, w.lens[2:]
     strides, dilations, begins, ends, _ = op.plan(len(image), window)
-    pixels = x if _pixel_step(x) is not None else e.row_major(x)
-    by_image, by_channel, *_ = pixels.strides
-    per, step = channels // op.group, _pixel_step(pixels) or 1
+    step = _pixel_step(x)
+    if step is None:
+        x, step = e.row_major(x), 1
+    per, (by_image, by_channel, *_) = channels // op.group, x.strides
     lens_of, strides_of = [batch, op.group, per, prod(image)], [by_image, per * by_channel, by_channel, step]
-    rows = pixels.view_at(0, Shape(dt.float32, lens_of, strides_of))
+    rows = x.view_at(0, Shape(dt.float32, lens_of, strides_of))
     made = emit_op(e, Dot(), _matrices(e, op.group, w, batch), rows)
     out = e.allocate(dt.float32, lens)
     fold(e, op.name, e.row_major(made), out, window, Moves(strides, dilations, begins, ends), image)
