@@ -285,7 +285,7 @@ def larger(a: int, b: int) -> int:
 
 
 def value_of(number: int) -> int:
-    """Returns a number without its trace, for what may differ between extents: the current size of memory that can grow."""
+    """Returns a number without its trace, for what may differ between extents: sizes of memory that can grow, estimates."""
     return int.__int__(number) if type(number) is TracedInt else number
 
 

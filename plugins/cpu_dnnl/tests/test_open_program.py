@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -177,7 +178,8 @@ def test_products_of_fixed_rows_stay_primitives() -> None:
     assert "onednn convolution" in [p.kernel for p in made.placements]
 
 
-def test_loops_that_take_long_are_compiled() -> None:
+def test_loops_that_take_long_are_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))  # without compiled loops of earlier runs
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("int64", [symbol("n"), 8]))

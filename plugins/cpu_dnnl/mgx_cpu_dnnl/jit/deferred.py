@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from mgx_core.named_tuples import NamedTuple
+from mgx_core.types.traced_int import value_of
 
 if TYPE_CHECKING:
     from mgx_core.types.dtype import DType
@@ -63,7 +64,7 @@ def describe(
     ]
     read, written = ([[s.dtype.name, list(s.lens()), list(s.strides())] for s in each] for each in (inputs, outputs))
     results = [at[node.ident] for node in graph.outputs]
-    excess = int(work * ELEMENT_NS + rows * ROW_NS)
+    excess = int(value_of(work) * ELEMENT_NS + value_of(rows) * ROW_NS)  # an estimate for the current extents
     reduced, own = sorted(graph.reduced), dict(details or {})
     return Deferred(kind, list(graph.dims), reduced, nodes, results, read, written, excess, name, own)
 
