@@ -194,6 +194,7 @@ class TracedInt(int):
         return value
 
     def _with_float(self, function: Callable[[Any, Any], Any], other: Any) -> Any:
+        """Returns a function of this number and a float; NotImplemented for other types."""
         return function(self._fixed(), other) if isinstance(other, float) else NotImplemented
 
     def __int__(self) -> int:
