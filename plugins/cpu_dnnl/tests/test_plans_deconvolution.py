@@ -12,6 +12,7 @@ from mgx_core import dtype as dt
 from mgx_core.ir.interpreter import Interpreter
 from mgx_cpu_dnnl.runner import CpuRunner
 from mgx_cpu_dnnl.target import CpuTarget
+from mgx_cpu_dnnl.transposed_columns import summed_columns
 
 rng = np.random.default_rng(3)
 
@@ -34,6 +35,7 @@ SUMMED: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((2, 4, 3, 4, 5), (4, 6, 3, 2, 3), {"stride": [2, 1, 2], "dilation": [2, 1, 3]}),
     ((1, 8, 6, 6), (8, 20, 3, 3), {"dilation": [2, 2]}),
     ((1, 8, 4, 5, 6), (8, 2, 3, 2, 4), {"stride": [2, 1, 2]}),
+    ((1, 8, 6, 6), (8, 1, 3, 3), {"dilation": [2, 2], "group": 8}),
 ]
 
 
@@ -89,6 +91,8 @@ def test_columns_of_images_that_are_broadcast(given: tuple[int, ...]) -> None:
     ((1, 8, 6, 6), (8, 7, 3, 3), {"stride": [2, 2]}),
     ((1, 8, 6, 6), (8, 2, 3, 3), {"stride": [2, 2], "group": 2}),
     ((1, 8, 4, 5, 6), (8, 3, 3, 3, 3), {"stride": [2, 2, 2]}),
+    ((1, 8, 6, 6), (8, 2, 3, 3), {"dilation": [2, 2], "group": 4}),
+    ((1, 16, 80, 80), (16, 1, 7, 7), {"dilation": [2, 2], "group": 16}),  # columns of 20 MB
 ])  # fmt: skip
 def test_other_windows_are_not_summed(dims: Any, weights: Any, attributes: dict[str, Any]) -> None:
     assert "convolution_backwards" not in check(np.float32, dims, weights, attributes, False, True, 1e-5)
@@ -109,6 +113,14 @@ def test_sums_of_many_terms_are_finished_once(
 @pytest.mark.parametrize("constant", [True, False])
 def test_narrow_floats(dtype: Any, tolerance: float, constant: bool) -> None:
     check(dtype, *CASES[2], False, constant, tolerance)
+
+
+def test_columns_of_strided_groups_are_limited_by_memory() -> None:
+    op = mgx.op("convolution_backwards", dilation=[2, 2], stride=[2, 2], group=64)
+    x, w = mgx.Shape("float32", [1, 64, 64, 64]), mgx.Shape("float32", [64, 1, 7, 7])
+    assert summed_columns(op, x, w) is None  # 51 MB
+    refused = summed_columns(op, mgx.Shape("float32", [6, 64, 64, 64]), w)
+    assert refused is not None and "308281344 bytes" in str(refused)
 
 
 def step_names(program: mgx.Program) -> list[str]:
