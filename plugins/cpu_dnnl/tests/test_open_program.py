@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -176,26 +175,3 @@ def test_products_of_fixed_rows_stay_primitives() -> None:
     made = opened(program, n=9)
     assert made is not None and not made.replaced
     assert "onednn convolution" in [p.kernel for p in made.placements]
-
-
-def test_loops_that_take_long_are_compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("MGX_CACHE_DIR", str(tmp_path))  # without compiled loops of earlier runs
-    program = mgx.Program()
-    m = program.get_main_module()
-    x = m.add_parameter("x", mgx.Shape("int64", [symbol("n"), 8]))
-    y = x
-    for factor in (3, 5, 7, 11):
-        wide = m.add(mgx.op("mul"), y, m.add(mgx.op("max"), x, m.add(mgx.op("neg"), y)))
-        y = m.add(
-            mgx.op("sub"), wide, m.add(mgx.op("multibroadcast", out_lens=x.shape.dims), m.add_literal(np.int64(factor)))
-        )
-    m.add_return([y])
-    program.compile(mgx.get_target("cpu"))
-    few, many = opened(program, n=2), opened(program, n=100_000)
-    assert [len(made.runner.program.interpreted) for made in (few, many)] == [1, 0]
-    given = np.random.default_rng(0).integers(-4, 5, (3000, 8))
-    wanted = given
-    for factor in (3, 5, 7, 11):
-        wanted = wanted * np.maximum(given, -wanted) - factor
-    np.testing.assert_array_equal(many.runner.run([given])[0], wanted)
-    np.testing.assert_array_equal(few.runner.run([given[:70]])[0], wanted[:70])

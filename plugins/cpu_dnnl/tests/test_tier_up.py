@@ -15,6 +15,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
+from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl.jit.byte_gemm import compile_byte_gemm
 from mgx_cpu_dnnl.jit.byte_gemm_loops import BytePlan
 from mgx_cpu_dnnl.jit.byte_pairs import compile_pairs
@@ -23,6 +24,7 @@ from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.gemm_epilogue import Product
 from mgx_cpu_dnnl.jit.opcode_handlers import write
 from mgx_cpu_dnnl.jit.opcodes import KEY
+from mgx_cpu_dnnl.open_runner import open_program
 from mgx_cpu_dnnl.prebuilt_loops.network import Network, Value
 from mgx_cpu_dnnl.shared import KernelCache, shared
 from mgx_cpu_dnnl.target import CpuTarget
@@ -306,3 +308,27 @@ def test_a_product_of_bytes_and_its_epilogue_are_two_loops_before(
     instance.runner.time(list(given.values()), 1, 0)  # compiles all loops
     assert engine.compiled > before
     np.testing.assert_array_equal(first, np.asarray(program.run(given)[0]))
+
+
+def test_slow_loops_of_open_programs_are_compiled_before_they_run(engine: Engine) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("int64", [symbol("n"), 8]))
+    y = x
+    for factor in (3, 5, 7, 11):
+        wide = m.add(mgx.op("mul"), y, m.add(mgx.op("max"), x, m.add(mgx.op("neg"), y)))
+        y = m.add(
+            mgx.op("sub"), wide, m.add(mgx.op("multibroadcast", out_lens=x.shape.dims), m.add_literal(np.int64(factor)))
+        )
+    m.add_return([y])
+    program.compile(mgx.get_target("cpu"))
+    made = program.executable
+    few, many = (open_program(made.parameters, {"n": n}, frozenset("n"), made._lowered) for n in (2, 100_000))
+    assert few is not None and many is not None
+    assert [len(one.runner.program.interpreted) for one in (few, many)] == [1, 0]
+    given = np.random.default_rng(0).integers(-4, 5, (3000, 8))
+    wanted = given
+    for factor in (3, 5, 7, 11):
+        wanted = wanted * np.maximum(given, -wanted) - factor
+    np.testing.assert_array_equal(many.runner.run([given])[0], wanted)
+    np.testing.assert_array_equal(few.runner.run([given[:70]])[0], wanted[:70])
