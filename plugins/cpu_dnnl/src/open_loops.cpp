@@ -305,26 +305,29 @@ void unique(void *const *buffers, const int64_t *args, int64_t, int64_t, void *s
     auto *slices = static_cast<Slice<Key> *>(scratch);
     auto *earliest = reinterpret_cast<int64_t *>(slices + 2 * n), *sizes = earliest + n, *number = sizes + n;
     auto *keys = reinterpret_cast<Key *>(number + n); // [n, length]
-    for (int64_t i = 0; i < n && length == 1; ++i)
-        keys[i] = ordered(x[i * in]);
-    for (int64_t i = 0; i < n && length > 1; ++i) {
-        Key *to = keys + i * length;
-        box.lines([&](const int64_t *offset) {
-            const T *line = x + i * in + offset[0];
-            for (int64_t j = 0; j < box.length(); ++j)
-                *to++ = ordered(line[j * box.step(0)]);
-        });
-    }
-    constexpr int64_t few = 256; // for fewer slices, comparisons are cheaper than passes over the bytes
-    int64_t found = -1;
+    if (length == 1)
+        for (int64_t i = 0; i < n; ++i)
+            keys[i] = ordered(x[i * in]);
+    else
+        for (int64_t i = 0; i < n; ++i) {
+            Key *to = keys + i * length;
+            box.lines([&](const int64_t *offset) {
+                const T *line = x + i * in + offset[0];
+                for (int64_t j = 0; j < box.length(); ++j)
+                    *to++ = ordered(line[j * box.step(0)]);
+            });
+        }
+    // for fewer slices, comparisons are cheaper than passes over the bytes
+    const bool many = length == 1 && n >= 256;
     bool alike = true; // equal keys are equal elements
-    for (int64_t i = 0; i < n && apart; ++i)
-        alike = alike && widened(x[i * in]) == widened(x[i * in]);
-    if (length == 1 && n >= few && alike) found = FewKeys<Key>().find(keys, n, earliest, sizes, places);
+    if (many && apart)
+        for (int64_t i = 0; i < n; ++i)
+            alike &= widened(x[i * in]) == widened(x[i * in]);
+    int64_t found = many && alike ? FewKeys<Key>().find(keys, n, earliest, sizes, places) : -1;
     if (found < 0) {
         for (int64_t i = 0; i < n; ++i)
             slices[i] = Slice<Key>(keys[i * length], i);
-        if (length == 1 && n >= few)
+        if (many)
             slices = sorted_by_bytes(slices, slices + n, n);
         else if (length == 1)
             std::sort(slices, slices + n);
