@@ -70,6 +70,8 @@ def as_tensor(value: Value) -> torch.Tensor:
     if not value.flags.c_contiguous:  # a broadcast: torch may write to its results
         value = value.copy(order="C")
     kind = value.dtype
+    if not value.size:  # numpy's strides are 0, those of torch's own tensors are not
+        return torch.empty(value.shape, dtype=torch_dtype(of(kind)))
     if kind.isbuiltin == 1:
         return torch.from_numpy(value)
     return torch.from_numpy(value.view(f"i{kind.itemsize}")).view(torch_dtype(of(kind)))

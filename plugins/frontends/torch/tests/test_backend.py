@@ -211,6 +211,18 @@ def test_cache_written_in_place() -> None:
     close(mine, theirs)
 
 
+@pytest.mark.parametrize("target", ["ref", "cpu"])
+def test_results_without_elements_have_the_same_strides_in_every_call(target: str) -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x[:, :0] * 2, x[:0] + 1, x[:0] > 0, (x[:, :0] * 2).bfloat16()
+
+    compiled = torch.compile(function, backend="mgx", options={"target": target, "strict": True})
+    x = torch.randn(4, 5)
+    for _ in range(3):
+        for found, wanted in zip(compiled(x), function(x), strict=True):
+            assert (found.dtype, found.shape, found.stride()) == (wanted.dtype, wanted.shape, wanted.stride())
+
+
 def test_results_keep_torchs_strides() -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         return (x + 1).transpose(1, 2)
