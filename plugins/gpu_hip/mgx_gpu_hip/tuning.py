@@ -36,9 +36,7 @@ DRY_RUNS: Final = 3
 ATTENTION_PLANS: Final = 2
 FUSED_PLANS: Final = 3
 NARROW_PLANS: Final = 4
-NARROW_WINDOWS: Final = (
-    2  # of convolutions, where a third and fourth engine was never the fastest kernel (resnet50, H200)
-)
+NARROW_WINDOWS: Final = 2  # of convolutions: a third or fourth engine was never the fastest (resnet50, H200)
 RATE = 2e8  # operations per microsecond assumed where nothing was measured
 
 
