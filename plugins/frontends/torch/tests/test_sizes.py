@@ -397,6 +397,21 @@ def test_elements_may_exceed_all_sizes(function: Any) -> None:
         torch.testing.assert_close(compiled(x, number), function(x, number), rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("function", [torch.baddbmm, torch.addbmm])
+def test_a_summand_whose_changing_factor_is_zero_is_not_read(function: Any) -> None:
+    compiled = torch.compile(
+        lambda x, y, beta: function(x, y, y, beta=beta, alpha=beta + 1),
+        backend="mgx",
+        dynamic=True,
+        options={"strict": True},
+    )
+    y = torch.randn(2, 3, 3)
+    x = torch.full((2, 3, 3) if function is torch.baddbmm else (3, 3), torch.inf)
+    x[..., 0] = torch.nan
+    for beta in (3, 0, -2):
+        torch.testing.assert_close(compiled(x, y, beta), function(x, y, y, beta=beta, alpha=beta + 1), equal_nan=True)
+
+
 @pytest.mark.parametrize(
     "function",
     [

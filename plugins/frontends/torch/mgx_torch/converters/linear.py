@@ -8,9 +8,10 @@ from typing import Any
 from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.converting.arithmetic import matrix_product
+from mgx_core.types.dim import Sym
 
 from ..converter import converts
-from ..node import Node
+from ..node import Node, Scalar
 
 __all__ = ["product"]
 
@@ -53,32 +54,36 @@ def outer(n: Node, a: Instruction, b: Instruction) -> Instruction:
     return n.pointwise("mul", n.unsqueeze(n.convert(a, n.dtype), [1]), n.convert(b, n.dtype))
 
 
-def combined(n: Node, x: Instruction, y: Instruction, beta: Any, alpha: Any) -> Instruction:
-    """Returns beta * x + alpha * y."""
+def combined(n: Node, x: Instruction, y: Instruction, beta: Scalar, alpha: Scalar) -> Instruction:
+    """Returns beta * x + alpha * y; x is not read if beta is 0, so that its NaN and infinities have no effect."""
     if alpha != 1:
         y = n.pointwise("mul", y, n.tensor(alpha, n.dtype))
     if beta == 0:
         return y
     x = n.convert(x, n.dtype)
     if beta != 1:
-        x = n.pointwise("mul", x, n.tensor(beta, n.dtype))
+        factor = n.tensor(beta, n.dtype)
+        x = n.pointwise("mul", x, factor)
+        if isinstance(beta, (Instruction, Sym)):  # it may become 0
+            zero = n.literal(0, n.dtype)
+            x = n.pointwise("where", n.pointwise("equal", factor, zero), zero, x)
     return n.pointwise("add", y, x)
 
 
 @converts("addmm", "baddbmm", "addmv")
-def addmm(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Any = 1, alpha: Any = 1) -> Instruction:
+def addmm(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Scalar = 1, alpha: Scalar = 1) -> Instruction:
     return combined(n, x, product(n, a, b), beta, alpha)
 
 
 @converts("addmm.dtype", "baddbmm.dtype")
 def addmm_into(
-    n: Node, x: Instruction, a: Instruction, b: Instruction, out_dtype: Any, beta: Any = 1, alpha: Any = 1
+    n: Node, x: Instruction, a: Instruction, b: Instruction, out_dtype: Any, beta: Scalar = 1, alpha: Scalar = 1
 ) -> Instruction:
     return addmm(n, x, a, b, beta, alpha)
 
 
 @converts("addbmm")
-def addbmm(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Any = 1, alpha: Any = 1) -> Instruction:
+def addbmm(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Scalar = 1, alpha: Scalar = 1) -> Instruction:
     """Returns the sum of a batch of matrix products, as one product with the batch merged into the inner axis."""
     batch, rows, inner = a.shape.dims
     long = batch * inner
@@ -114,7 +119,7 @@ def solve(n: Node, a: Instruction, b: Instruction, left: bool = True) -> Instruc
 
 
 @converts("addr")
-def addr(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Any = 1, alpha: Any = 1) -> Instruction:
+def addr(n: Node, x: Instruction, a: Instruction, b: Instruction, beta: Scalar = 1, alpha: Scalar = 1) -> Instruction:
     return combined(n, x, outer(n, a, b), beta, alpha)
 
 
