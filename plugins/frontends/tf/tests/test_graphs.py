@@ -331,6 +331,21 @@ def test_crops_are_sampled_at_equal_steps(counts: tuple[int, int], method: str, 
     np.testing.assert_allclose(found, want, rtol=0, atol=1e-5)
 
 
+@pytest.mark.parametrize("method", ["bilinear", "nearest"])
+def test_samples_at_places_that_are_not_finite_are_outside(method: str, new_graph: Any):
+    """Those from -inf to inf are NaN."""
+    g = new_graph()
+    g.placeholder("boxes", F, [4, 4])
+    g.const("images", np.ones((1, 3, 3, 1), F))
+    g.const("entries", np.zeros(4, np.int32))
+    g.const("size", np.array([2, 2], np.int32))
+    g.node("CropAndResize", "y", "images", "boxes", "entries", "size", method=method, extrapolation_value=7.0)
+    inf = np.inf
+    boxes = np.array([[np.nan, 0, np.nan, 1], [-inf, 0, inf, 1], [0, inf, 1, inf], [0, 0, 1, 1]], F)
+    (found,) = run(g, ["y"], boxes=boxes)
+    np.testing.assert_array_equal(found[:, :, :, 0], np.repeat([7, 7, 7, 1], 4).reshape(4, 2, 2))
+
+
 @pytest.mark.parametrize("entry", [-1, 2])
 def test_crops_of_images_that_do_not_exist_are_errors(entry: int, new_graph: Any):
     g = new_graph()
