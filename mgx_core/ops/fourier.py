@@ -60,7 +60,7 @@ def separate(x: Array) -> Array:
     return np.ascontiguousarray(x).view(x.real.dtype).reshape(*x.shape, 2)
 
 
-@op("dft")
+@op("dft", slow=True)
 class Dft(Operation):
     """Discrete Fourier transform along one axis; the last axis holds real and imaginary parts.
 
@@ -273,7 +273,7 @@ def in_two_steps(b: Builder, rows: Operand, kind: int, first: int, total: int, l
     return b.add(Slice(axes=(rank,), starts=(0,), ends=(length * 2,)), made) if length < first * kept else made
 
 
-@op("stft")
+@op("stft", slow=True)
 class Stft(Operation):
     """Fourier transforms of overlapping frames of a signal.
 

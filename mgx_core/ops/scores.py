@@ -52,7 +52,7 @@ def logistic(scores: Array) -> Array:
 
 
 def _probits(scores: Array) -> Array:
-    """Returns the quantiles of the standard normal distribution: infinite for 0 and 1, NaN for what is no probability."""
+    """Returns the quantiles of the standard normal distribution: infinite for 0 and 1, NaN outside of them."""
     from statistics import NormalDist  # `statistics` imports decimal, random and more, which are not needed otherwise
 
     quantile, ends = NormalDist().inv_cdf, {0.0: -np.inf, 1.0: np.inf}

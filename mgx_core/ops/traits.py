@@ -43,6 +43,9 @@ class Traits:
     picks: ClassVar[bool] = False
     """Gives elements of its first operand at positions that its second operand states."""
 
+    slow: ClassVar[bool] = False
+    """Takes far longer to compute than its result takes to read, so that larger results of constants are folded."""
+
     replaces: ClassVar[bool] = False
     """Returns its first operand with slices replaced by those of its third, at the positions of leading axes that the rows of its
     second state."""

@@ -21,7 +21,6 @@ from ..ops.axes import normalize
 from ..ops.broadcast import Multibroadcast
 from ..ops.builtin import Literal, Param, Return, Undefined
 from ..ops.elementwise import Pointwise
-from ..ops.fourier import Dft, Stft
 from ..ops.quantized import Dequantizelinear
 from ..records import dataclass
 from ..rules.constants import aligned
@@ -33,7 +32,7 @@ from .interface import CountingPass
 
 __all__ = ["FoldConstants"]
 
-COSTLY: Final = 16  # the factor for gathers and transforms, which cost more in every run than reading their results
+COSTLY: Final = 16  # the factor for gathers and slow ops, which cost more in every run than reading their results
 WORK: Final = 1 << 28  # elements of large values that are computed to fold others: a second or two in numpy
 
 
@@ -77,7 +76,7 @@ class FoldConstants(CountingPass):
     folded (their sum).
 
     limit: the most elements that a folded value may have beyond the total of its literals, so that broadcast literals do not
-    bloat the program file; `COSTLY` times as many for gathers and Fourier transforms; widened: whether narrow constants
+    bloat the program file; `COSTLY` times as many for gathers and slow ops; widened: whether narrow constants
     of many elements are folded to their wider type, which is done after all rules that use the narrow form; rules: applied
     again where anything was folded, since they match the values of constants.
     """
@@ -138,7 +137,7 @@ class FoldConstants(CountingPass):
         size = 0 if ins.result.dynamic() else ins.result.elements()
         if ins.op.widens and not self.widened and size > 1 and ins.inputs[0].shape.dtype.bits <= 8:
             return None
-        most = self.limit * (COSTLY if ins.op.picks or isinstance(ins.op, (Dft, Stft)) else 1)
+        most = self.limit * (COSTLY if ins.op.picks or ins.op.slow else 1)
         literals = frozenset(sources)
         if size > most + _elements(i for i in literals if i.is_literal and isinstance(i.result, Shape)):
             if postponed is not None:

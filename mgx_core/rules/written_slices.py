@@ -12,7 +12,6 @@ from ..ops.axes import normalize
 from ..ops.builtin import Literal
 from ..ops.concat import Concat
 from ..ops.movement import Transpose
-from ..ops.scatter import ScatterndNone
 from ..types.shape import Shape
 from .constants import whole
 from .engine import Builder, Rules
@@ -53,7 +52,7 @@ def concat_from_written_slices(i: Instruction, b: Builder) -> Instruction | No |
     return b.add(Concat(axis=axis), *(at[n] for n in sorted(at)))
 
 
-@WRITTEN_SLICES.on(ScatterndNone, reads=Literal)
+@WRITTEN_SLICES.on("mgx_core.ops.scatter:ScatterndNone", reads=Literal)
 def concat_from_written_rows(i: Instruction, b: Builder) -> Instruction | No | None:
     """scatternd_none(x, consecutive constant rows, u) -> concat(x before, u, x after); the same with both transposed.
 
