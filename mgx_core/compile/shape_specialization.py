@@ -15,9 +15,9 @@ from ..ir.symbols import introduced
 from ..ops.control import If
 from ..ops.fill import DimensionsOf
 from ..ops.modules import SelectModule
+from ..passes.expand_composites import SpellOut
 from ..passes.inline_branches import InlineBranches
 from ..passes.resolve_extents import ResolveExtents
-from ..passes.spell_out import SpellOut
 from ..passes.unroll_loops import UnrollLoops, numbers_decide_extents
 from ..rules.shapes import SHAPES
 

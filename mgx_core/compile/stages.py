@@ -36,13 +36,11 @@ from ..passes.join_siblings import JoinConvolutions, JoinGathers
 from ..passes.merge_common import MergeCommon
 from ..passes.normalize import Normalize, in_normal_form, normalized
 from ..passes.product_ends import COSTLY
-from ..passes.resolve_extents import ResolveExtents, with_known_extents
+from ..passes.resolve_extents import ResolveExtents, UnifyExtents, with_known_extents
 from ..passes.rewrite import Rewrite
-from ..passes.unify_extents import UnifyExtents
 from ..passes.unroll_loops import UnrollLoops
 from ..passes.vectorize_scans import VectorizeScans
-from ..passes.widen_constants import WidenConstants
-from ..passes.widen_late import WidenLate
+from ..passes.widening import WidenConstants, WidenLate
 from ..rules.activations import ACTIVATIONS
 from ..rules.algebra import SIMPLIFY
 from ..rules.arithmetic import ARITHMETIC

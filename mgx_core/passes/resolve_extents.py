@@ -1,4 +1,4 @@
-"""Resolves extents: replaces ops that read extents by constants once the extents are static."""
+"""Resolves extents: replaces ops that read static extents by constants, and extents that a product requires to equal others."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from ..ir.instruction import Instruction, infer_shape
 from ..ir.module import Module, nested
 from ..ir.symbols import learn_symbols
 from ..ops.fill import DimensionsOf
+from ..ops.linear import Dot
 from ..records import dataclass
 from ..rules.shapes import SHAPES
-from ..types.dim import Dim
+from ..types.dim import Dim, broadcasts
 from ..types.shape import Shape, symbols_in
 from ..types.traced_int import TracedInt
 from .fold_constants import FoldConstants
@@ -19,7 +20,7 @@ from .interface import Pass
 from .rewrite import Rewrite
 from .unroll_loops import UnrollLoops
 
-__all__ = ["ResolveExtents", "with_known_extents"]
+__all__ = ["ResolveExtents", "UnifyExtents", "with_known_extents"]
 
 
 @dataclass(frozen=True)
@@ -94,3 +95,37 @@ def _resolved(module: Module) -> set[str]:
             for p, i in zip(ins.modules[0].parameters.values(), ins.inputs, strict=True):
                 learn_symbols(p.result, i.result, symbols)
     return {name for name, d in symbols.items() if isinstance(d, int)}
+
+
+@dataclass(frozen=True)
+class UnifyExtents(Pass):
+    """Replaces an extent ``broadcast(n, m)`` by n where a product requires it to be n.
+
+    The scores of a decoder have past + new columns, its mask as many as the caller has given: their sum broadcasts one to the
+    other, and the product with the values requires past + new.  Attention is fused only where these extents are equal.
+    """
+
+    name: str = "unify-extents"
+
+    def apply(self, module: Module) -> bool:
+        found: dict[str, Dim] = {}
+        for ins in module:
+            if isinstance(ins.op, Dot):
+                rows, columns = ins.inputs[1].shape.dims[-2], ins.inputs[0].shape.dims[-1]
+                for whole, part in ((rows, columns), (columns, rows)):
+                    if whole != part and part in broadcasts(whole):
+                        found[str(whole)] = part
+        if not found:
+            return False
+        outputs = list(module.outputs)
+        copies = module.inline(module.clone(found), list(module.parameters.values()), _end(module))
+        for old, new in zip(outputs, copies, strict=True):
+            if old is not new and not old.is_param:
+                module.replace(old, new)
+        module.sweep()
+        return True
+
+
+def _end(module: Module) -> Instruction | None:
+    """Returns the return instruction of a module."""
+    return next((ins for ins in module if ins.is_return), None)

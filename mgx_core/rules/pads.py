@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
 
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.activation import Relu, Sigmoid
 from ..ops.columns import Im2col
 from ..ops.convolution import Convolution, Windowed
-from ..ops.fourier import Dft
 from ..ops.movement import Transpose
 from ..ops.pad import Pad
 from ..ops.pointwise import Clip
@@ -22,6 +21,9 @@ from ..ops.window import sides
 from .constants import scalar_of
 from .engine import Builder, Rules
 from .matching import op_as
+
+if TYPE_CHECKING:
+    from ..ops.fourier import Dft
 
 __all__ = ["PADS"]
 
@@ -148,7 +150,7 @@ def pad_into_pooling(i: Instruction, b: Builder) -> Instruction | No | None:
     return b.add(op.replace(**changes), pad.inputs[0])
 
 
-@PADS.on(Dft, reads=Pad)
+@PADS.on("mgx_core.ops.fourier:Dft", reads=Pad)
 def pad_into_transform(i: Instruction, b: Builder) -> Instruction | No | None:
     """dft(pad(x, 0)) with zeros after the signal or spectrum -> dft(x) of the same length; also if unsqueezed in between."""
     views, at = [], i.inputs[0]
@@ -157,7 +159,7 @@ def pad_into_transform(i: Instruction, b: Builder) -> Instruction | No | None:
         at = at.inputs[0]
     if not isinstance(at.op, Pad) or len(i.inputs) > 1:
         return None
-    op = op_as(i, Dft)
+    op = cast("Dft", i.op)
     found, rank = widths(at), i.shape.rank
     axis = op.along(rank, op.axis)
     length = op.dft_length or (i if op.inverse else i.inputs[0]).shape.dims[axis]

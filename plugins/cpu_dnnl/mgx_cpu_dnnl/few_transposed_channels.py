@@ -14,7 +14,7 @@ from mgx_core.ops.convolution import ConvolutionBackwards
 from mgx_core.rules.transposed_convolutions import transposed_convolutions
 
 from .native_library import native
-from .transposed_columns import summed_columns
+from .plans.folding import summed_columns
 
 __all__ = ["FEW_TRANSPOSED"]
 

@@ -10,9 +10,9 @@ import pytest
 import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.ir.interpreter import Interpreter
+from mgx_cpu_dnnl.plans.folding import summed_columns
 from mgx_cpu_dnnl.runner import CpuRunner
 from mgx_cpu_dnnl.target import CpuTarget
-from mgx_cpu_dnnl.transposed_columns import summed_columns
 
 rng = np.random.default_rng(3)
 

@@ -11,7 +11,6 @@ from mgx_core.ir.module import Module
 from mgx_core.types.shape import Shape
 from mgx_core.types.traced_int import usual
 
-from ..grain import grain_for
 from .attention_plan import (
     Plan,
     add_args,
@@ -26,6 +25,7 @@ from .attention_plan import (
 )
 from .body import read
 from .code import Code
+from .cost import grain_for
 from .engine import Engine
 from .graph import Graph, walk
 from .kernel import JitKernel

@@ -11,8 +11,8 @@ from mgx_core.errors import No
 from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.traced_int import larger, usual
 
-from ..grain import grain_for
 from .byte_gemm_loops import COLUMNS, FOUR, ROWS, TILE, BytePlan, ByteTiles
+from .cost import grain_for
 from .engine import Engine
 from .gemm_epilogue import Epilogue, Product
 from .kernel import JitKernel

@@ -1,10 +1,12 @@
-"""Costs of primitives for plans; separate from their code generators, which most processes never import."""
+"""Costs of primitives and of threads for plans; separate from their code generators, which most processes never import."""
 
 from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["COST", "DIVIDING", "VECTORS64"]
+from mgx_core.types.traced_int import larger
+
+__all__ = ["COST", "DIVIDING", "VECTORS64", "grain_for"]
 
 # rough vector instructions of a primitive, for grain sizes and for choosing between storing and recomputing values
 COST: Final[dict[str, int]] = {
@@ -21,3 +23,8 @@ DIVIDING: Final = frozenset({"sigmoid", "tanh"})
 
 # vectorized float64 functions: half as many lanes and more terms than their float32 versions
 VECTORS64: Final = frozenset({"exp", "exp_negative", "tanh", "sigmoid", "sin", "cos"})
+
+
+def grain_for(work: int, each: int) -> int:
+    """Returns the minimum items per thread, which together take at least `work` if one takes `each`."""
+    return larger(1, work // larger(1, each))

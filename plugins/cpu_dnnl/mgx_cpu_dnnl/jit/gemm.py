@@ -12,9 +12,9 @@ from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.dtype import DType
 from mgx_core.types.traced_int import usual
 
-from ..grain import grain_for
 from ..native_library import native
 from .code import Code
+from .cost import grain_for
 from .engine import Engine, Function
 from .gemm_epilogue import Product
 from .gemm_plan import (

@@ -8,8 +8,8 @@ from typing import Final
 from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.shape import Shape
 
-from ..grain import grain_for
 from .code import Code, V, i64
+from .cost import grain_for
 from .element import MEMORY
 from .engine import Engine, Function
 from .kernel import JitKernel

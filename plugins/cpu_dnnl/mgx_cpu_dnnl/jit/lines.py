@@ -9,7 +9,7 @@ from typing import Final
 from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.shape import Shape
 
-from ..grain import grain_for
+from .cost import grain_for
 from .kernel import JitKernel
 from .native_loop import NativeLoop
 from .taps_plan import Taps

@@ -11,9 +11,9 @@ from mgx_core.ir.module import Module
 from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.shape import Shape
 
-from ..grain import grain_for
 from .body import prepared
 from .code import Code
+from .cost import grain_for
 from .deferred import describe
 from .element import raw_type, supported
 from .engine import Engine, Function

@@ -9,8 +9,8 @@ from mgx_core.records import dataclass
 from mgx_core.types.dtype import DType
 from mgx_core.types.traced_int import divides, larger
 
-from ..grain import grain_for
 from .code import Code, V, i64
+from .cost import grain_for
 from .element import MEMORY, convert, from_memory, to_memory
 from .engine import Engine
 from .kernel import JitKernel

@@ -16,9 +16,9 @@ from mgx_core.errors import No, Refused
 from mgx_core.ir.module import Module
 from mgx_core.types.shape import Shape
 
-from ..grain import grain_for
 from .body import prepared
 from .code import BITS, Code
+from .cost import grain_for
 from .deferred import describe
 from .element import elem_of, supported
 from .engine import Engine, Function

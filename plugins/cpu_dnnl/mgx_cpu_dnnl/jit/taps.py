@@ -15,8 +15,8 @@ import numpy as np
 from mgx_core.errors import No
 from mgx_core.types.shape import Shape
 
-from ..grain import grain_for
 from .code import Code
+from .cost import grain_for
 from .element import computed, raw_type, supported
 from .engine import Engine
 from .kernel import JitKernel

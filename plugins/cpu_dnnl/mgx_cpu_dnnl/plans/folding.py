@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,14 +18,19 @@ from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 
 from ..emitter import CpuEmitter
-from ..transposed_columns import summed_columns
 from .anchors import offer_anchor
 from .epilogues import Epilogue
 from .native_loops import emit_op, grain_of, merge_axes, native_loop
 
-__all__ = ["PLANS", "fold"]
+__all__ = ["PLANS", "fold", "summed_columns"]
 
 PLANS = Kernels("cpu")
+MAX_OUTPUTS: Final = 6  # output channels of images; for more, oneDNN is faster
+MAX_PHASES: Final = 16  # the same of volumes, times places within the strides: the channels of a convolution instead
+MAX_BYTES: Final = 1 << 20  # of the columns: the product writes them, and the sums read them again
+# the same of dilated windows in groups; with strides oneDNN takes several times as long, and only memory sets a limit
+MAX_GROUPED_BYTES: Final = 1 << 24
+MAX_STRIDED_BYTES: Final = 1 << 28
 
 
 def fold(
@@ -86,6 +91,32 @@ def _matrices(e: CpuEmitter, group: int, w: Value, batch: int) -> Value:
     else:
         [made] = e.derived_literals([known], ("columns", group), lambda: [turned(known)])
     return made.view_at(0, Shape(dt.float32, [batch, *made.lens], [0, *made.strides]))
+
+
+def summed_columns(op: Any, x: Shape, w: Shape) -> No | None:
+    """Returns why a transposed convolution should not run in this way, or None.
+
+    oneDNN is slow for dilated windows, most of all with strides in groups, and computes whole vectors of output channels.
+    """
+    if not isinstance(x, Shape) or not isinstance(w, Shape) or x.dtype is not dt.float32 or w.dtype is not dt.float32:
+        return No("only float32 is supported")
+    if x.dynamic() or w.dynamic():
+        return No("the extents are known only at run time")
+    (batch, channels, *image), (_, outputs, *window) = x.lens(), w.lens()
+    strides, dilations, *_ = op.plan(len(image), window)
+    dilated = any(d > 1 and k > 1 for d, k in zip(dilations, window, strict=True))
+    few = outputs <= MAX_OUTPUTS if len(image) == 2 else len(image) == 3 and outputs * prod(strides) <= MAX_PHASES
+    if not dilated and (op.group > 1 or not few):
+        return No("oneDNN has a fast kernel for windows without gaps and many channels")
+    most = MAX_BYTES
+    if op.group > 1:
+        most = MAX_GROUPED_BYTES if prod(strides) == 1 else MAX_STRIDED_BYTES
+        if prod(strides) == 1 and (channels > op.group or outputs > 1):
+            return No("oneDNN has a fast kernel for groups of several channels and stride 1")
+    size = 4 * prod((batch, *image, op.group * outputs, *window))
+    if size > most:
+        return No(f"the columns take {size} bytes, more than {most}")
+    return None
 
 
 def fits(op: Any, inputs: Sequence[Any], modules: Sequence[Any]) -> No | None:

@@ -12,7 +12,7 @@ from mgx_core.errors import Refused
 from mgx_core.targets.values import Buffer, Value
 
 from ..emitter import CpuEmitter
-from ..grain import grain_for
+from ..jit.cost import grain_for
 
 __all__ = [
     "GRAIN_BYTES", "allocate_zeros", "as_indices", "broadcast", "emit_op", "encode_box", "grain_of", "merge_axes",

@@ -7,7 +7,7 @@ import numpy as np
 from mgx_core.ir.interpreter import evaluate_module
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
-from mgx_core.passes.widen_late import WidenLate
+from mgx_core.passes.widening import WidenLate
 
 
 def test_each_reader_gets_a_copy_and_extents_keep_their_symbols() -> None:

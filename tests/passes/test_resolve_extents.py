@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core.passes.unify_extents import UnifyExtents
+from mgx_core.passes.resolve_extents import UnifyExtents
 from mgx_core.types.dim import broadcast, symbol
 
 N, M = symbol("n", 0, 99), symbol("m", 0, 99)
