@@ -13,7 +13,7 @@ from ..types.dim import Dim, broadcast, fresh, may_equal
 from ..types.memory_limit import require_memory
 from ..types.shape import Shape
 from ..types.tensor_shape import MAX_BYTES
-from ..types.traced_int import plain_or_traced
+from ..types.traced_int import int_or_traced
 from .axes import normalize
 from .builder import Builder, Operand
 from .declaration import op
@@ -116,7 +116,7 @@ class Broadcast(Operation):
     def view(self, *inputs: Shape) -> tuple[int, Shape] | None:
         x = inputs[0]
         dims = self.infer(*inputs).dims
-        placed = [*map(plain_or_traced, self._placed(x.dims, dims))]
+        placed = [*map(int_or_traced, self._placed(x.dims, dims))]
         steps = [*x.strides(), *(0,) * (len(placed) - x.rank)]
         return _repeated(Shape(x.dtype, placed, steps), dims)
 

@@ -11,7 +11,7 @@ from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import Dim, bounds, ceil_div, fresh, maximum, minimum
 from ..types.shape import AnyShape, Shape, TupleShape
-from ..types.traced_int import plain_or_traced
+from ..types.traced_int import int_or_traced
 from .axes import normalize, normalize_all
 from .declaration import op
 from .extents import index_operand, merge, scalar_operand, vector_length, whole
@@ -161,7 +161,7 @@ class Slice(Operation):
         for axis, start, end, step in self.ranges(x.rank, self.starts, self.ends, self.axes, self.steps):
             if step < 0:
                 return None
-            first, count = _positions(plain_or_traced(start), plain_or_traced(end), step, lens[axis])
+            first, count = _positions(int_or_traced(start), int_or_traced(end), step, lens[axis])
             offset += first * strides[axis] if count else 0
             lens[axis] = count
             strides[axis] *= step

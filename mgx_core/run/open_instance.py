@@ -33,7 +33,10 @@ class OpenInstance:
         self._names = sorted(frozenset[str]().union(*map(lone_symbols, parameters.values())))
 
     def takes(self, key: ArgumentKey) -> bool:
-        """Returns True if it runs for arguments of these element types and extents, and they are valid."""
+        """Returns True if it runs for arguments of these element types and extents, and counts the run.
+
+        False for invalid ones, and for extents that repeat so often that they are worth a program of their own.
+        """
         if len(key) != len(self._declared):
             return False
         known: dict[str, int] = {}

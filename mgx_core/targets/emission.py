@@ -12,7 +12,7 @@ from ..ir.ordering import reads
 from ..ops.control import If, Loop, Scan
 from ..types.memory_limit import ALIGNMENT
 from ..types.shape import Shape
-from ..types.traced_int import plain_or_traced
+from ..types.traced_int import int_or_traced
 from .branches import count_uses, emit_branch, is_planned, planned_member
 from .kernel import Launch, op_of
 from .kernel_emission import KernelEmitter, Tuning
@@ -182,7 +182,7 @@ class Emitter(KernelEmitter):
 
     def input(self, shape: Shape, index: int) -> Value:
         """Returns a row-major value on an argument's memory."""
-        buffer = Buffer("input", plain_or_traced(shape.elements() * shape.dtype.size), index=index)
+        buffer = Buffer("input", int_or_traced(shape.elements() * shape.dtype.size), index=index)
         return Value(Shape.of(shape.dtype, shape.dims), buffer)
 
     def output(self, value: Value, index: int, ins: Instruction | None = None) -> Value:
@@ -191,7 +191,7 @@ class Emitter(KernelEmitter):
         ins: the instruction that the copy is attributed to.
         """
         buffer, plain = value.buffer, value.plain
-        size = max(plain_or_traced(plain.elements() * plain.dtype.size), 1)
+        size = max(int_or_traced(plain.elements() * plain.dtype.size), 1)
         if buffer.kind == "arena" and value.offset == 0 and buffer.bytes == size and value.dense():
             buffer.kind, buffer.index = "output", index
             return Value(plain, buffer)

@@ -17,7 +17,7 @@ from ..named_tuples import NamedTuple
 from ..records import dataclass
 from ..types.memory_limit import machine_memory, static_bytes, value_limit
 from ..types.shape import Shape
-from ..types.traced_int import plain_or_traced
+from ..types.traced_int import int_or_traced
 from .kernel import op_of
 
 __all__ = ["Buffer", "MemoryPlan", "Placed", "fits_in_memory", "overlap", "place", "plan_memory"]
@@ -148,7 +148,7 @@ def fits_in_memory(plan: MemoryPlan, module: Module) -> None:
         for ins in inner:  # including views, since a read covers all their elements
             if id(ins.result) in sizes or ins.is_return:
                 continue
-            size = sizes[id(ins.result)] = plain_or_traced(static_bytes(ins.result) or 0)
+            size = sizes[id(ins.result)] = int_or_traced(static_bytes(ins.result) or 0)
             if size > allowed:
                 raise DeviceError(
                     f"{ins!r} would take {size} bytes; {allowed} are allowed (compile option limit_bytes)"

@@ -14,7 +14,7 @@ from ..ops.operation import Operation
 from ..types.argument import Array
 from ..types.dtype import DType
 from ..types.shape import Shape
-from ..types.traced_int import plain_or_traced
+from ..types.traced_int import int_or_traced
 from .emission_cache import Recording
 from .schedule import Call, Step
 from .values import Buffer, Value, view_of
@@ -71,14 +71,14 @@ class StepList(ABC):
     def allocate_as(self, shape: Shape) -> Value:
         """Allocates a value in the arena with this shape and its strides."""
         space = shape.elements() if shape.standard() else shape.element_space()
-        made = Value(shape, self.scratch(max(plain_or_traced(space * shape.dtype.size), 1)))
+        made = Value(shape, self.scratch(max(int_or_traced(space * shape.dtype.size), 1)))
         if self._recording is not None:
             self._recording.allocated(made.buffer)
         return made
 
     def scratch(self, size: int) -> Buffer:
         """Allocates scratch memory in the arena; size in bytes."""
-        return Buffer("arena", plain_or_traced(size))
+        return Buffer("arena", int_or_traced(size))
 
     def literal(self, array: Array, owner: Any = None) -> Value:
         """Returns a constant; the array (or `owner`) is kept alive with the schedule."""

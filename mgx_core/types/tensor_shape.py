@@ -294,7 +294,8 @@ def row_major(lens: Sequence[int]) -> tuple[int, ...]:
 def _is_row_major(steps: tuple[int, ...], lens: tuple[int, ...]) -> bool:
     """Returns True if strides are row-major; traced ones, if they are for all extents."""
     rows = row_major(lens)
-    return steps == rows if sum(steps).__class__ is int else surely_equal(steps, rows)
+    traced = sum(steps).__class__ is not int  # a sum with a traced number is one
+    return surely_equal(steps, rows) if traced else steps == rows
 
 
 def _steps(strides: Iterable[int]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import Any, Final, SupportsIndex
 from .dim import Dim, Sym, compare, maximum, substitute, symbol
 
 __all__ = [
-    "SMALLEST", "Trace", "TracedInt", "dim_of", "divides", "larger", "plain_or_traced", "surely_equal", "usual", "value_of",
+    "SMALLEST", "Trace", "TracedInt", "dim_of", "divides", "larger", "int_or_traced", "surely_equal", "usual", "value_of",
 ]  # fmt: skip
 
 SPAN: Final = 64  # how much larger or smaller numbers may be than those that choices were made for
@@ -290,7 +290,7 @@ def value_of(number: int) -> int:
     return int.__int__(number) if type(number) is TracedInt else number
 
 
-def plain_or_traced(number: SupportsIndex) -> int:
+def int_or_traced(number: SupportsIndex) -> int:
     """Returns a number without what a target's own type of ints carries, unless that is a trace."""
     return number if type(number) is TracedInt else int(number)
 

@@ -28,7 +28,7 @@ from .timing import following_timings, step_timings
 if TYPE_CHECKING:
     from mgx_core.targets.only_segment import OnlySegment
 
-    from .open_program import OpenRun
+    from .open_run import OpenRun
     from .repeated_values import RepeatedValues
 
 __all__ = ["CpuRunner", "NativeRunner", "run_of"]

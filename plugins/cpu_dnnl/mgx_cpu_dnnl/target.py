@@ -123,7 +123,7 @@ class CpuTarget(Target):
         changing: frozenset[str],
         lower: Callable[[Mapping[str, AnyShape]], Lowered],
     ) -> OpenProgram | None:
-        from .open_runner import open_program
+        from .open_program import open_program
 
         return open_program(parameters, known, changing, lower)
 

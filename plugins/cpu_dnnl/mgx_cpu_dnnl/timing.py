@@ -11,7 +11,7 @@ from mgx_core.targets.runner import Timing
 
 if TYPE_CHECKING:
     from .native_run import NativeRun
-    from .open_program import OpenRun
+    from .open_run import OpenRun
 
 __all__ = ["following_timings", "step_timings"]
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-import mgx_cpu_dnnl.open_program
+import mgx_cpu_dnnl.open_run
 from mgx_core import Kernels
 from mgx_core.ops.movement import Reverse
 from mgx_core.types.dim import symbol
-from mgx_cpu_dnnl.open_runner import open_program
+from mgx_cpu_dnnl.open_program import open_program
 from mgx_cpu_dnnl.plans import PLANS
 from mgx_cpu_dnnl.plans.native_loops import native_loop
 from mgx_cpu_dnnl.plans.offer import offer
@@ -72,7 +72,7 @@ def test_numbers_that_lose_their_extents_are_noticed(factor: Callable[[int], int
 
 def test_buffers_grow_by_doubling(monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[int] = []
-    library = mgx_cpu_dnnl.open_program.native()
+    library = mgx_cpu_dnnl.open_run.native()
 
     class Counting:
         def __getattr__(self, name: str) -> Any:
@@ -80,7 +80,7 @@ def test_buffers_grow_by_doubling(monkeypatch: pytest.MonkeyPatch) -> None:
                 return lambda title, arena: built.append(arena) or library.NativeProgram(title, arena)
             return getattr(library, name)
 
-    monkeypatch.setattr(mgx_cpu_dnnl.open_program, "native", Counting)
+    monkeypatch.setattr(mgx_cpu_dnnl.open_run, "native", Counting)
     run = opened(net("tanh", mgx.get_target("cpu")), n=9).runner.run
     for rows in range(2, 400):
         x = np.full((rows, 40), 0.5, np.float32)

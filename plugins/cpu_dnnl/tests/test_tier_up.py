@@ -24,7 +24,7 @@ from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.gemm_epilogue import Product
 from mgx_cpu_dnnl.jit.opcode_handlers import write
 from mgx_cpu_dnnl.jit.opcodes import KEY
-from mgx_cpu_dnnl.open_runner import open_program
+from mgx_cpu_dnnl.open_program import open_program
 from mgx_cpu_dnnl.prebuilt_loops.network import Network, Value
 from mgx_cpu_dnnl.shared import KernelCache, shared
 from mgx_cpu_dnnl.target import CpuTarget

@@ -20,7 +20,7 @@ from mgx_core.ops.softmax import Hardmax
 from mgx_core.ops.topk import Topk
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
-from mgx_core.types.traced_int import plain_or_traced
+from mgx_core.types.traced_int import int_or_traced
 
 from ..emitter import CpuEmitter
 from .indexing import Places, scatter
@@ -38,7 +38,7 @@ def _without(numbers: Sequence[int], axis: int) -> list[int]:
 
 @offer(PLANS, Topk, when=constant_parameters, name="native")
 def emit_topk(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    return _topk(e, op, args[0], plain_or_traced(op.k))
+    return _topk(e, op, args[0], int_or_traced(op.k))
 
 
 @offer(PLANS, Topk, when=only(NUMBERS), name="native", open_axis=lambda op: op.axis)
