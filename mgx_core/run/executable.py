@@ -6,7 +6,6 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,7 +23,6 @@ from ..types.argument import Argument, Value
 from ..types.memory_limit import limited
 from ..types.shape import AnyShape
 from ..types.symbol_binding import bind_all
-from ..types.traced_int import SMALLEST
 from .argument_cache import ArgumentKey, argument_key
 from .arguments import Arguments
 from .binding import owned, tensor_type
@@ -36,18 +34,15 @@ if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
     from ..ir.module import Module
     from ..targets.lowered import Lowered
-    from ..targets.open_program import OpenProgram
     from ..targets.reuse import Reuse
     from ..targets.runner import Timing
     from .changing_extents import ChangingExtents
-    from .open_instance import OpenInstance
-    from .pieces import Part, PieceRunner, Pieces
+    from .open_pieces import OpenPart
+    from .pieces import PieceRunner
     from .tracing import Traced, Tracer
 
 NOTHING: Final[Mapping[str, Argument]] = {}
 UNTOUCHED: Final[Mapping[str, int]] = {}
-OPEN: Final = 8  # most programs that take changing extents as arguments
-ATTEMPTS: Final = 3  # failed ones to make such a program
 REPEATS: Final = 16  # cached prepared calls
 INSTANCES: Final = 64  # cached instances of any program
 # limits of small programs: cached instances, and their instructions in total (some kilobytes each)
@@ -101,13 +96,9 @@ class Executable:
             listen()
         self._tracing: Recent[Traced] = Recent(options.instances or INSTANCES)
         self._repeats: dict[Any, Callable[[Mapping[str, Any], int], list[Argument]]] = {}
-        self._is_piece = False  # True for a piece of another executable, which is not split again
-        self._restored: list[Mapping[str, AnyShape]] = []  # shapes of instances restored from a file
         self._changing: ChangingExtents | None = None  # created with the first instance of a dynamic program
-        self._pieces_of: Recent[tuple[Pieces | None]] | None = None  # by the changing extents; None: not split
-        self._open: list[OpenInstance] = []  # programs that take changing extents as arguments
-        self._not_opened: dict[frozenset[str], int] = {}  # times that the target had none, by the extents
-        self._opens = frozenset[str]()  # of a piece that takes changing extents as arguments, their symbols
+        # of a piece of another program: the symbols of the extents that it takes as arguments
+        self._opens: frozenset[str] | None = None
         self._instances = Instances(self.parameters, self._may_keep, self._instantiate, self._forget_repeats)
 
     @property
@@ -367,139 +358,45 @@ class Executable:
                 given, lowered, saved, self.target, self.context, self.options, self.note, self.note_lost
             )
 
-        if saved is not None:
-            self._restored.append(given)
+        if saved is not None or not given or self.overwritten or self.watches or self.options.validate:
             return whole()
-        changing = self._keep_changing(given) if given else None
-        if changing is None:
-            return whole()
-        from ..ir.symbols import learn_all
-
-        known: dict[str, Any] = {}
-        learn_all([self.parameters[n] for n in given], given.values(), known)
-        if any(opened.repeats(known) for opened in self._open):
-            return whole()
-        opened = self._opened(given, known, changing, lowered)
-        if opened is not None:
-            return opened
-        pieces = self._in_pieces(changing)
-        if pieces is None:
-            return whole()
-        from .pieces import LoweredPieces, PiecesRunner
-
-        runner = PiecesRunner(pieces, whole)
-        return Instance(given, runner, LoweredPieces(lowered, lambda: runner.ran), self.module, transient=True)
-
-    def _keep_changing(self, given: Mapping[str, AnyShape]) -> frozenset[str] | None:
-        """Returns the symbols of extents that keep changing; None while few sets of shapes have occurred."""
-        if self.overwritten or self.watches or self.options.validate:
-            return None
-        if self._opens:
-            return self._opens
-        from .changing_extents import WHOLE, ChangingExtents
-
-        with self._lock:
-            if self._changing is None:
-                self._changing = ChangingExtents()
-                for earlier in self._restored:
-                    self._changing.note([self.parameters[n] for n in earlier], list(earlier.values()))
-            changing = self._changing.note([self.parameters[n] for n in given], list(given.values()))
-            return changing if self._changing.count > WHOLE else None
+        return self._changes().instance(given, lowered, whole)
 
     def _open_for(self, key: ArgumentKey) -> Instance | None:
-        """Returns the instance that takes the extents of arguments as its own arguments, if they are valid."""
-        return next((opened.instance for opened in self._open if opened.takes(key)), None)
+        return None if self._changing is None else self._changing.open_for(key)
 
     def open_instance(self, values: Sequence[Value]) -> Instance | None:
         """Returns the instance that takes the extents of values as its own arguments."""
-        if not self._open or not all(isinstance(v, np.ndarray) for v in values):
+        if self._changing is None or not all(isinstance(v, np.ndarray) for v in values):
             return None
         return self._open_for(tuple([(v.dtype, v.shape) for v in values]))
 
-    def _opened(
-        self, given: Mapping[str, AnyShape], known: Mapping[str, Any], changing: frozenset[str], lowered: Lowered
-    ) -> Instance | None:
-        """Returns the instance that takes the changing extents as arguments, if the target has one for these shapes.
-
-        known: their extents by symbol; lowered: for these shapes, for reports.
-        """
+    def _changes(self) -> ChangingExtents:
+        """Returns what decides how new shapes run; the instances so far are those of a program file."""
         with self._lock:
-            for opened in self._open:
-                if opened.program.fits(known):
-                    return opened.instance
-            if not self.target.opens_programs or self.options.exhaustive_tune or self._waits:
-                return None
-            changing = frozenset(name for name in changing if known.get(name, 0) >= SMALLEST)
-            if not changing or len(self._open) >= OPEN or self._not_opened.get(changing, 0) >= ATTEMPTS:
-                return None
-            made = None
-            with suppress(MgxError), limited(self.options.limit_bytes):  # the program is compiled for these extents
-                made = self.target.open_program(self.parameters, known, changing, self._lowered)
-            made = made or self._open_pieces(known, changing)
-            if made is None:
-                self._not_opened[changing] = self._not_opened.get(changing, 0) + 1
-                return None
-            from .open_instance import OpenInstance
-            from .pieces import LoweredPieces
+            if self._changing is None:
+                from .changing_extents import ChangingExtents
 
-            placed = LoweredPieces(lowered, lambda: [made])
-            instance = Instance(given, made.runner, placed, self.module, transient=True)
-            self._open.append(OpenInstance(made, instance, self.parameters))
-            return instance
+                self._changing = ChangingExtents(
+                    lambda: self.module,
+                    self.parameters,
+                    self.target,
+                    self.context,
+                    self.options,
+                    self._lowered,
+                    self._part,
+                    self._opens,
+                )
+                for restored in self.instances():
+                    self._changing.note(restored.shapes)
+            return self._changing
 
-    def _open_pieces(self, known: Mapping[str, int], changing: frozenset[str]) -> OpenProgram | None:
-        """Returns the program split where values decide extents, of which all pieces take them as arguments."""
-        if self._is_piece:
-            return None
-        from .open_pieces import OpenPieces
-
-        def failed() -> None:
-            self._not_opened[changing] = ATTEMPTS
-
-        return OpenPieces.program(self.module, known, changing, self._open_piece, failed)
-
-    def _open_piece(self, body: Module, changing: frozenset[str]) -> _ExecutablePiece:
-        """Compiles a part of the optimized module that takes these extents as arguments."""
-        part = self._part(body)
-        part._opens = changing
-        return _ExecutablePiece(part)
-
-    @property
-    def _waits(self) -> bool:
-        """True if the program is optimized once more when its shapes are known."""
-        from ..compile.shape_specialization import needs_shapes, selects_modules
-
-        return any(self.module.derive(w.__name__, w) for w in (selects_modules, needs_shapes))
-
-    def _in_pieces(self, changing: frozenset[str]) -> Pieces | None:
-        """Returns the program in pieces if only a small part depends on the changing extents."""
-        if self._is_piece or (self.target.own_memory and not self.target.runs_pieces):
-            return None
-        from .changing_extents import SPLITS
-        from .device_pieces import DeviceMemory
-        from .pieces import Pieces
-
-        with self._lock:
-            if self._pieces_of is None:
-                self._pieces_of = Recent(SPLITS)
-            found = self._pieces_of.get(changing)
-            if found is None:
-                own = self.target.own_memory
-                memory = DeviceMemory(self.context, self.options.offload_copy) if own else None
-                pieces = None if self._waits else Pieces.of(self.module, changing, self._piece, memory)
-                found = self._pieces_of.put(changing, (pieces,))
-            return found[0]
-
-    def _piece(self, body: Module) -> Part:
-        """Compiles a part of the optimized module for values of any shapes."""
-        return _ExecutablePiece(self._part(body))
-
-    def _part(self, body: Module) -> Executable:
-        own = self.target.own_memory
-        options = dataclasses.replace(self.options, offload_copy=False) if own else self.options
+    def _part(self, body: Module, opens: frozenset[str]) -> OpenPart:
+        """Compiles a part of the optimized module for values of any shapes, which takes extents of these symbols as arguments."""
+        options = dataclasses.replace(self.options, offload_copy=False) if self.target.own_memory else self.options
         part = Executable(body, self.target, self.context, options)
-        part._is_piece = True
-        return part
+        part._opens = opens
+        return _ExecutablePiece(part)
 
     def _lowered(self, shapes: Mapping[str, AnyShape]) -> Lowered:
         from ..compile.plan import lower_module
@@ -561,7 +458,7 @@ class _ExecutablePiece:
 
     @property
     def closed(self) -> bool:
-        return bool(self._part._not_opened)
+        return self._part._changing is not None and self._part._changing.closed
 
     def ready(self, known: Mapping[str, int]) -> None:
         types = [shape.substitute(known) for shape in self._part.parameters.values()]

@@ -11,8 +11,7 @@ from growing_decoder import close, decoder, fed
 
 import mgx_core as mgx
 from mgx_core.run import executable
-from mgx_core.run.changing_extents import WHOLE
-from mgx_core.run.executable import ATTEMPTS
+from mgx_core.run.changing_extents import ATTEMPTS, WHOLE
 from mgx_core.run.open_instance import REPEATS
 from mgx_core.types.dim import symbol
 
