@@ -10,24 +10,9 @@ import pytest
 from growing_decoder import close, decoder, fed
 
 import mgx_core as mgx
-from mgx_core.run import executable
 from mgx_core.run.changing_extents import ATTEMPTS, WHOLE
 from mgx_core.run.open_instance import REPEATS
 from mgx_core.types.dim import symbol
-
-
-@pytest.fixture
-def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Returns what was compiled: the shapes of instances, and the extents that programs were opened for."""
-    found: list[Any] = []
-    make = executable.instantiated
-
-    def noting(given: Any, *rest: Any) -> Any:
-        found.append(given)
-        return make(given, *rest)
-
-    monkeypatch.setattr(executable, "instantiated", noting)
-    return found
 
 
 def opening(compiled: list[Any]) -> Any:

@@ -34,37 +34,23 @@ def runner(program: mgx.Program) -> Any:
     return program.executable.instances()[-1].runner
 
 
-@pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Returns the parts compiled for sets of shapes."""
-    found: list[Any] = []
-    make = executable.instantiated
-
-    def noting(given: Any, *rest: Any) -> Any:
-        found.append(given)
-        return make(given, *rest)
-
-    monkeypatch.setattr(executable, "instantiated", noting)
-    return found
-
-
 @pytest.mark.parametrize("layers", [2, 6])
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 def test_a_new_length_compiles_what_depends_on_it_once_for_all_layers(
-    target: str, layers: int, made: list[Any]
+    target: str, layers: int, compiled: list[Any]
 ) -> None:
     program = decoder(layers, target_of(target))
     for length in range(1, WHOLE + 1):
         check(program, layers, length)
-    assert len(made) == WHOLE and not isinstance(runner(program), PiecesRunner)
+    assert len(compiled) == WHOLE and not isinstance(runner(program), PiecesRunner)
     check(program, layers, 20)
     assert isinstance(runner(program), PiecesRunner)
     for length in (31, 5, 100):
-        before = len(made)
+        before = len(compiled)
         check(program, layers, length)
-        assert len(made) == before + 1
+        assert len(compiled) == before + 1
         check(program, layers, length)
-        assert len(made) == before + 1
+        assert len(compiled) == before + 1
     check(program, layers, 0)
     check(program, layers, 17)
     placements = program.executable.instances()[-1].placements
@@ -72,17 +58,17 @@ def test_a_new_length_compiles_what_depends_on_it_once_for_all_layers(
 
 
 @pytest.mark.parametrize("target", ["ref", "cpu"])
-def test_a_frequent_length_is_compiled_as_a_whole(target: str, made: list[Any]) -> None:
+def test_a_frequent_length_is_compiled_as_a_whole(target: str, compiled: list[Any]) -> None:
     program = decoder(3, target_of(target))
     for length in range(1, WHOLE + 2):
         check(program, 3, length)
     first = check(program, 3, 9)
-    count = len(made)
+    count = len(compiled)
     for _ in range(RUNS - 2):
         check(program, 3, 9)
-    assert len(made) == count and runner(program).ran
+    assert len(compiled) == count and runner(program).ran
     check(program, 3, 9)
-    assert len(made) == count + 1 and not runner(program).ran
+    assert len(compiled) == count + 1 and not runner(program).ran
     for one, other in zip(check(program, 3, 9), first, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
 
@@ -190,7 +176,7 @@ def test_a_program_that_depends_on_its_length_everywhere_stays_whole(layers: int
         assert not isinstance(runner(program), PiecesRunner)
 
 
-def test_an_extent_that_a_value_decides_splits_a_program(made: list[Any]) -> None:
+def test_an_extent_that_a_value_decides_splits_a_program(compiled: list[Any]) -> None:
     """The piece that reads the value is interpreted; those with its extent are compiled for each, the others once."""
     program, w = mgx.Program(), np.random.default_rng(0).standard_normal((4, 4)).astype(np.float32) / 2
     m = program.get_main_module()
@@ -220,9 +206,9 @@ def test_an_extent_that_a_value_decides_splits_a_program(made: list[Any]) -> Non
         run(tokens)
     assert isinstance(runner(program), PiecesRunner)
     for tokens in (20, 7):
-        before = len(made)
+        before = len(compiled)
         run(tokens)
-        assert len(made) == before + 1
+        assert len(compiled) == before + 1
 
 
 @pytest.mark.parametrize("target", ["ref", "cpu"])
@@ -256,7 +242,7 @@ def test_a_branch_runs_after_the_value_that_decides_its_extents(target: str) -> 
     assert isinstance(runner(program), PiecesRunner)
 
 
-def test_the_tokens_of_a_mask_are_counted_without_compiling(made: list[Any]) -> None:
+def test_the_tokens_of_a_mask_are_counted_without_compiling(compiled: list[Any]) -> None:
     program = mgx.Program()
     m = program.get_main_module()
     mask = m.add_parameter("mask", mgx.Shape("int64", [2, symbol("t")]))
@@ -269,14 +255,14 @@ def test_the_tokens_of_a_mask_are_counted_without_compiling(made: list[Any]) -> 
     program.compile(target_of("cpu"))
     for t in range(1, WHOLE + 6):
         feeds = {"mask": np.tril(np.ones((2, t), np.int64), t - 2), "x": np.ones((2, 4), np.float32)}
-        before = len(made)
+        before = len(compiled)
         np.testing.assert_array_equal(program.run(feeds)[0], np.repeat([[t - 1], [t]], 4, 1))
         if t > WHOLE + 1:
-            assert isinstance(runner(program), PiecesRunner) and len(made) == before
+            assert isinstance(runner(program), PiecesRunner) and len(compiled) == before
 
 
 @pytest.mark.parametrize("target", ["ref", "cpu"])
-def test_the_length_of_a_prompt_does_not_count_as_changing(target: str, made: list[Any]) -> None:
+def test_the_length_of_a_prompt_does_not_count_as_changing(target: str, compiled: list[Any]) -> None:
     """Everything depends on the number of new tokens, which stays the same after a prompt; a second prompt changes nothing."""
     program, width = mgx.Program(), 4
     m = program.get_main_module()
@@ -298,6 +284,6 @@ def test_the_length_of_a_prompt_does_not_count_as_changing(target: str, made: li
             run(1, 10 * prompt + old)
         run(1, 40 * prompt)
         assert isinstance(runner(program), PiecesRunner)
-        before = len(made)
+        before = len(compiled)
         run(1, 40 * prompt + 1)
-        assert len(made) <= before + 1
+        assert len(compiled) <= before + 1
