@@ -10,7 +10,6 @@ from .errors import MgxError, ParameterError
 from .garbage import rarer_collections
 from .options import CompileOptions
 from .types.argument import Argument
-from .types.held_states import open_states, require_extents
 from .types.shape import AnyShape
 from .types.signature import ParameterShapes, Signature, names_of_results
 
@@ -221,6 +220,8 @@ class Program:
         else:
             made = self._compiled_for(target, record, names, overwritten)
         if self.states:
+            from .types.held_states import open_states  # few programs have states
+
             self._open_states = open_states(self.states, self._modules.main.output_shapes())
         self.reset_state()
         self.executable = made
@@ -331,7 +332,10 @@ class Program:
         """Stores the last results as the next states; returns the others.  Errors: ShapeError if a state's extents change."""
         first = len(results) - len(self.states)
         held = dict(zip(self.states, results[first:], strict=True))
-        require_extents(self._open_states, self.states, held)
+        if self._open_states:
+            from .types.held_states import require_extents
+
+            require_extents(self._open_states, self.states, held)
         self._held = held
         return results[:first]
 
