@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from ..ops.operation import Operation
 from ..ops.pointwise import Add, Max, Min, Mul, Sub
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..types.argument import Value
+from ..types.dim import arithmetic
 from ..types.dtype import int64
 from ..types.shape import Shape
 
@@ -54,9 +55,7 @@ def counting(body: Module) -> Callable[[Sequence[Value]], list[Value] | None] | 
         or len(found.get(lens, ())) < of.shape.rank
     ):
         return None
-    extents: Callable[[Sequence[Any]], list[int]] = eval(
-        f"lambda a: [{', '.join(found[lens])}]", {"max": max, "min": min}
-    )
+    extents = arithmetic("a", f"[{', '.join(found[lens])}]")
     memory, strides = number.tobytes(), (0,) * len(found[lens])
 
     def count(args: Sequence[Value]) -> list[Value] | None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from ..errors import ShapeError
 from .polynomial import UNBOUNDED, Call, Dim, Sym, Symbol, floordiv, mod, of_atom, symbol
 
 __all__ = [
-    "FUNCTIONS", "Dim", "Replacements", "Sym", "Symbol", "bounds", "broadcast", "broadcasts", "ceil_div", "compare", "fresh",
-    "fresh_prefix", "linear", "maximum", "may_equal", "minimum", "product", "solve", "solved", "substitute", "symbol",
+    "FUNCTIONS", "Dim", "Replacements", "Sym", "Symbol", "arithmetic", "bounds", "broadcast", "broadcasts", "ceil_div", "compare",
+    "fresh", "fresh_prefix", "linear", "maximum", "may_equal", "minimum", "product", "solve", "solved", "substitute", "symbol",
     "symbols_of", "trunc_div",
 ]  # fmt: skip
 
@@ -51,6 +51,14 @@ def trunc_div(a: Dim, b: Dim) -> Dim:
     if bounds(a)[0] < 0:  # one of the two terms is zero: extents' quotients are rounded down
         return maximum(a // b, 0) - maximum(-a // b, 0)
     return a // b
+
+
+def arithmetic(parameters: Iterable[str], text: str) -> Callable[..., Any]:
+    """Compiles an expression of integer parameters: operators, `max` and `min`.  The text must not contain names from a file."""
+    made: Callable[..., Any] = eval(
+        f"lambda {', '.join(parameters)}: {text}", {"__builtins__": {}, "max": max, "min": min}
+    )
+    return made
 
 
 def product(dims: Iterable[Dim]) -> Dim:

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, Final, SupportsIndex
 
-from .dim import Dim, Sym, compare, maximum, substitute, symbol
+from .dim import Dim, Sym, arithmetic, compare, maximum, substitute, symbol, symbols_of
 
 __all__ = [
     "SMALLEST", "Trace", "TracedInt", "dim_of", "divides", "larger", "int_or_traced", "surely_equal", "usual", "value_of",
@@ -59,17 +59,19 @@ class Trace:
 
     def evaluator(self, numbers: Sequence[int]) -> Callable[..., list[int]]:
         """Returns a function of the symbols' values that computes numbers."""
-        return self._function(f"[{', '.join(str(dim_of(n)) for n in numbers)}]")
+        return arithmetic(self.names, f"[{', '.join(self._own(dim_of(n)) for n in numbers)}]")
 
     def test(self) -> Callable[..., bool]:
         """Returns a function of the symbols' values that tests the conditions."""
         tests = [f"{name} >= {SMALLEST}" for name in self.names]
-        tests += [f"{dim} {relation} 0" for dim, relation in self.conditions]
-        return self._function(" and ".join(tests))
+        tests += [f"{self._own(dim)} {relation} 0" for dim, relation in self.conditions]
+        return arithmetic(self.names, " and ".join(tests))
 
-    def _function(self, text: str) -> Callable[..., Any]:
-        made: Callable[..., Any] = eval(f"lambda {', '.join(self.names)}: {text}", {"max": max, "min": min})
-        return made
+    def _own(self, dim: Dim) -> str:
+        """Returns an expression as text, once it is certain that it has no symbols of a file, which are any text."""
+        if not all(s.name in self._values for s in symbols_of(dim)):
+            raise ValueError(f"the extent {dim} has symbols that were not traced")
+        return str(dim)
 
     def decides(self, difference: Dim, relation: str, holds: bool) -> bool:
         """Records that a comparison of a difference with 0 was true or false; returns this outcome."""

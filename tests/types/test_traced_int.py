@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mgx_core.types.dim import symbol
 from mgx_core.types.traced_int import SMALLEST, SPAN, Trace, TracedInt, divides, larger, usual, value_of
 
 
@@ -107,3 +108,13 @@ def test_choices_are_repeated_for_other_values_and_valid_for_similar_ones() -> N
     assert usual(3 * b) == 300 and trace.text(a * a + 1) == other.text(b * b + 1)
     for test in (trace.test(), other.test()):
         assert test(100 * SPAN) and test(100 // SPAN + 1) and not test(100 * SPAN + 1)
+
+
+def test_symbols_of_a_file_are_never_compiled() -> None:
+    trace, (a,) = traced(13)
+    foreign = a + TracedInt.of(2, symbol("exit()", SMALLEST), trace)
+    with pytest.raises(ValueError, match=r"exit\(\).*not traced"):
+        trace.evaluator([foreign])
+    assert foreign < 100
+    with pytest.raises(ValueError, match=r"exit\(\).*not traced"):
+        trace.test()
