@@ -148,6 +148,13 @@ def test_mean_variance_norm(agree: Any) -> None:
     agree("MeanVarianceNormalization", rand(2, 3, 4, 5), opset=9, axes=[0, 1, 2, 3])
 
 
+@pytest.mark.parametrize("across", [0, 1])
+@pytest.mark.parametrize("variance", [0, 1])
+def test_mean_variance_norm_before_the_standard_had_it(agree: Any, across: int, variance: int) -> None:
+    x = rand(2, 3, 4, 5)
+    agree("MeanVarianceNormalization", x, opset=8, across_channels=across, normalize_variance=variance, atol=1e-6)
+
+
 def test_skip_layer_norm(agree: Any) -> None:
     x, skip, g, b, bias = rand(2, 3, 8), rand(2, 3, 8), rand(8), rand(8), rand(8)
     given = dict(domain="com.microsoft", epsilon=1e-6)

@@ -60,6 +60,13 @@ def test_split_evenly(agree: Callable[..., Any], run: Callable[..., Any]) -> Non
     agree("Split", X, outputs=3, axis=2, num_outputs=3)
     assert [p.shape[1] for p in run("Split", X, outputs=3, axis=1, num_outputs=3)] == [2, 2, 0]
     agree("Split", X, outputs=2, axis=1, split=[1, 3], opset=11)
+
+
+def test_split_sizes_of_opset_1(run: Callable[..., Any]) -> None:
+    for part, wanted in zip(
+        run("Split", X, np.float32([1, 3]), outputs=2, axis=1, fixed=(1,), opset=1), np.split(X, [1], 1), strict=True
+    ):
+        np.testing.assert_array_equal(part, wanted)
     assert [p.shape[0] for p in run("Split", X, outputs=2, opset=2, split=[2, 1])] == [2, 1]
 
 

@@ -182,8 +182,22 @@ def lp_norm(n: Node, x: Instruction) -> Instruction:
 
 
 @converts("MeanVarianceNormalization")
+def mean_variance_norm_1(n: Node, x: Instruction) -> Instruction:
+    """The operator from before the standard had it: attributes instead of axes, as ONNX Runtime reads them."""
+    axes = n.axes([0, 1, 2, 3] if n.attr("across_channels", 0) else [0, 2, 3], x.shape.rank)
+    if n.attr("normalize_variance", 1):
+        return _standardized(n, x, axes)
+    wide = n.convert(x, computed_in(x))
+    return n.convert(n.pointwise("sub", wide, n.add("reduce_mean", wide, axes=axes)), x.shape.dtype)
+
+
+@converts("MeanVarianceNormalization", since=9)
 def mean_variance_norm(n: Node, x: Instruction) -> Instruction:
-    axes = n.axes(n.attr("axes", [0, 2, 3]), x.shape.rank)
+    return _standardized(n, x, n.axes(n.attr("axes", [0, 2, 3]), x.shape.rank))
+
+
+def _standardized(n: Node, x: Instruction, axes: tuple[int, ...]) -> Instruction:
+    """Returns x with mean 0 and variance 1 over some axes."""
     wide = n.convert(x, computed_in(x))
     mean, variance = moments(n, wide, axes)
     deviation = n.add("sqrt", variance)

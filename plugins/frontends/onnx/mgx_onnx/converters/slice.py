@@ -61,6 +61,9 @@ def slice_10(
 
 @converts("Split")
 def split_1(n: Node, x: Instruction, sizes: Instruction | None = None) -> Any:
+    """Converts Split, whose sizes had the type of x in opset 1."""
+    if sizes is not None and n.version == 1:
+        sizes = n.convert(sizes, dt.int64)
     return _split(n, x, sizes, n.attr("split", None), None)
 
 
