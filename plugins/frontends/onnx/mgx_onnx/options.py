@@ -28,7 +28,8 @@ class OnnxOptions:
     ignored, since node names are always kept; external_data_path: the folder of external data (default: the model's); strict:
     reject attributes that an operator does not define (default: warn); use_symbolic_shapes: show unknown extents as expressions
     of their names and not as ranges; channel_block: 8 or 16, the channels in a block of files that onnxruntime saved for one
-    kind of processor (0: as the file's filters or this machine suggest).
+    kind of processor (0: as the file's filters or this machine suggest); override: inputs that the model gives an initializer,
+    which become parameters of the program instead of constants.
     Limits: limit_nodes nodes after inlining functions, limit_depth nested subgraphs and functions, limit_bytes of one constant.
     """
 
@@ -47,6 +48,7 @@ class OnnxOptions:
     strict: bool = False
     use_symbolic_shapes: bool = False
     channel_block: int = 0
+    override: Sequence[str] = ()
     limit_nodes: int = 1_000_000
     limit_depth: int = 64
     limit_bytes: int = 1 << 34
@@ -71,8 +73,8 @@ class OnnxOptions:
                 requested_range(value, f"map_dyn_input_dims[{name!r}]")
 
     def check_inputs(self, names: Sequence[str]) -> None:
-        """Errors: ParameterError if extents are given for an input that the model lacks."""
-        for option in ("map_input_dims", "map_dyn_input_dims"):
+        """Errors: ParameterError if an option names an input that the model lacks."""
+        for option in ("map_input_dims", "map_dyn_input_dims", "override"):
             for name in getattr(self, option):
                 if name not in names:
                     raise ParameterError(

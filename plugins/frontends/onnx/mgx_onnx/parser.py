@@ -162,7 +162,7 @@ class GraphParser:
 
     def _declare(self, graph: GraphProto) -> None:
         for info in graph.input:
-            if info.name in self.initializers:
+            if info.name in self.initializers and info.name not in self.options.override:
                 continue
             if info.name in self.scope:
                 raise ParseError(f"several inputs are named {info.name!r}")

@@ -45,12 +45,27 @@ def test_whole_inputs():
     assert [(d.min, d.max) for d in x.dyn_dims()] == [(1, 2), (4, 4)]
 
 
+def test_an_input_with_an_initializer_is_a_constant_unless_overridden():
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in "xwy"]
+    w = helper.make_tensor("w", TensorProto.FLOAT, [2], [1.0, 2.0])
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", infos[:2], infos[2:], [w])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8).SerializeToString()
+    feeds = {"x": np.float32([3, 4])}
+    for options, given, wanted in (({}, {}, [4, 6]), ({"override": ["w"]}, {"w": np.float32([10, 20])}, [13, 24])):
+        program = mgx.parse_onnx_buffer(data, **options)
+        assert list(program.get_parameter_shapes()) == ["x", *given]
+        program.compile(mgx.get_target("ref"))
+        np.testing.assert_array_equal(program.run({**feeds, **given})[0], np.float32(wanted))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
         ({"map_input_dim": {}}, "frontend 'onnx' takes no option 'map_input_dim'; did you mean 'map_input_dims'"),
         ({"map_input_dims": {"z": [1]}}, "map_input_dims: there is no input 'z'; known are 'x'"),
         ({"map_dyn_input_dims": {"z": [1]}}, "map_dyn_input_dims: there is no input 'z'"),
+        ({"override": ["z"]}, "override: there is no input 'z'; known are 'x'"),
+        ({"override": "x"}, "override must be a list of strings, got .x."),
         ({"map_input_dims": 3}, "map_input_dims must be a mapping by name, got 3"),
         ({"dim_params": ["n"]}, "dim_params must be a mapping by name"),
         ({"dim_params": {"n": "a"}}, r"dim_params\['n'\] must be an int or a range, got 'a'"),
