@@ -32,6 +32,49 @@ def test_operators_before_the_standard_had_them(agree: Any) -> None:
     agree("SampleOp", rand(2, 3), **MS)
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+@pytest.mark.parametrize("size", [[4, 5], [1, 3]])
+def test_crops_of_images(agree: Any, mode: str, size: list[int]) -> None:
+    boxes = np.float32([[0, 0, 0.5, 0.7], [0.2, 0.1, 0.9, 1.2], [0.8, 0.7, 0.1, -0.2], [0, 0, 1, 1]])
+    images, crop = np.int32([0, 1, 1, 0]), np.int32(size)
+    agree(
+        "CropAndResize",
+        rand(2, 3, 9, 11),
+        boxes,
+        images,
+        crop,
+        fixed=(3,),
+        mode=mode,
+        extrapolation_value=0.25,
+        atol=1e-5,
+        **MS,
+    )
+
+
+def test_crops_of_other_operands_are_refused(run: Any) -> None:
+    operands = rand(1, 3, 9, 11), rand(2, 4), np.int32([0, 0])
+    with pytest.raises(MgxError, match="crop_size two positive numbers"):
+        run("CropAndResize", *operands, np.int32([0, 3]), fixed=(3,), **MS)
+    with pytest.raises(MgxError, match="mode must be bilinear or nearest, got 'cubic'"):
+        run("CropAndResize", *operands, np.int32([2, 3]), fixed=(3,), mode="cubic", **MS)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_transposed_convolutions_with_padding_as_an_operand(agree: Any, bias: bool) -> None:
+    operands = rand(1, 3, 6, 6), rand(3, 4, 3, 3), np.array([1, 0, 1, 2]), *([rand(4)] if bias else [])
+    agree("ConvTransposeWithDynamicPads", *operands, fixed=(2,), strides=[2, 2], output_padding=[1, 0], atol=1e-5, **MS)
+
+
+def test_padding_of_another_rank_is_refused(run: Any) -> None:
+    with pytest.raises(MgxError, match="Pads must have 4 numbers"):
+        run("ConvTransposeWithDynamicPads", rand(1, 3, 6, 6), rand(3, 4, 3, 3), np.array([1, 0]), fixed=(2,), **MS)
+
+
+def test_rows_of_a_table(run: Any) -> None:
+    table, rows = rand(5, 3), np.array([[0, 4], [2, 2]])
+    np.testing.assert_array_equal(run("TorchEmbedding", table, rows, np.int64(1), fixed=(2,), **MS)[0], table[rows])
+
+
 def test_products_of_16_bit_integers(agree: Any) -> None:
     a, b = (RNG.integers(-3000, 3000, d).astype(np.int16) for d in ((2, 3, 5), (5, 4)))
     agree("MatMulInteger16", a, b, **MS)
@@ -40,6 +83,8 @@ def test_products_of_16_bit_integers(agree: Any) -> None:
 def test_operators_that_the_standard_withdrew(agree: Any) -> None:
     agree("Affine", rand(2, 3), alpha=2.0, beta=-1.0, opset=8)
     agree("Scale", rand(2, 3), scale=1.5, opset=8)
+    agree("DynamicSlice", rand(4, 5, 6), np.array([1, -3]), np.array([3, 100]), np.array([0, 2]), opset=8)
+    agree("DynamicSlice", rand(4, 5, 6), np.array([1, -3]), np.array([3, 100]), fixed=(1, 2), opset=8)
     agree("ScaledTanh", rand(2, 3), alpha=2.0, beta=0.5, opset=8, atol=1e-6)
     agree("ParametricSoftplus", rand(2, 3), alpha=2.0, beta=0.5, opset=8, atol=1e-6)
     agree("Crop", rand(1, 2, 6, 7), border=[1, 2, 3, 1], opset=8)

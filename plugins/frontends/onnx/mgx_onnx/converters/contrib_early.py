@@ -23,9 +23,23 @@ def expand_dims(n: Node, x: Instruction, axis: Instruction) -> Instruction:
 
 
 @converts("SampleOp", domain=MS)
-def sample_op(_n: Node, x: Instruction) -> Instruction:
-    """The identity, from ONNX Runtime's instructions for new operators."""
+@converts("MemcpyFromHost")
+@converts("MemcpyToHost")
+def identity(_n: Node, x: Instruction) -> Instruction:
+    """The operator of ONNX Runtime's instructions for new ones, and copies between devices in files that it saved."""
     return x
+
+
+@converts("TorchEmbedding", domain=MS)
+def torch_embedding(
+    n: Node,
+    weight: Instruction,
+    indices: Instruction,
+    _padding_idx: Instruction | None = None,
+    _scale_grad_by_freq: Instruction | None = None,
+) -> Instruction:
+    """The rows of a table; the other operands concern its gradient."""
+    return n.add("gather", weight, indices, axis=0)
 
 
 @converts("Pad", domain=MS)

@@ -128,6 +128,24 @@ def nhwc_fused_conv(
 
 @converts("ConvTranspose")
 def conv_transpose(n: Node, x: Instruction, w: Instruction, bias: Instruction | None = None) -> Instruction:
+    return _transposed(n, x, w, bias, None)
+
+
+@converts("ConvTransposeWithDynamicPads", domain="com.microsoft")
+def conv_transpose_with_dynamic_pads(
+    n: Node, x: Instruction, w: Instruction, pads: Instruction | None = None, bias: Instruction | None = None
+) -> Instruction:
+    """ConvTranspose, whose padding is an operand."""
+    given = None if pads is None else n.whole(pads, "Pads")
+    if given is not None and len(given) != 2 * (x.shape.rank - 2):
+        n.fail(f"Pads must have {2 * (x.shape.rank - 2)} numbers for X {x.shape}, got {given}")
+    return _transposed(n, x, w, bias, given)
+
+
+def _transposed(
+    n: Node, x: Instruction, w: Instruction, bias: Instruction | None, given: Sequence[int] | None
+) -> Instruction:
+    """Returns a transposed convolution by the node's attributes, padded as given if an operand states it."""
     rank = spatial_rank(n, x, w)
     w = in_type_of(n, x, w)
     stride, dilation = numbers(n, "strides", rank), numbers(n, "dilations", rank)
@@ -158,7 +176,7 @@ def conv_transpose(n: Node, x: Instruction, w: Instruction, bias: Instruction | 
     elif mode == "VALID":
         pads = [0] * (2 * rank)
     else:
-        pads = padding_of(n, dims, w.shape.dims[2:], stride, dilation)["padding"]
+        pads = list(padding_of(n, dims, w.shape.dims[2:], stride, dilation)["padding"] if given is None else given)
     y = n.add(
         "convolution_backwards",
         x,

@@ -30,6 +30,7 @@ def slice_1(n: Node, x: Instruction) -> Instruction:
     return cut(n, x, axes, starts, ends, [1] * len(starts))
 
 
+@converts("DynamicSlice")
 @converts("Slice", since=10)
 def slice_10(
     n: Node,

@@ -1,9 +1,11 @@
-"""Sampling and regions: GridSample, AffineGrid, RoiAlign, MaxRoiPool, ImageScaler."""
+"""Sampling and regions: GridSample, AffineGrid, RoiAlign, MaxRoiPool, CropAndResize, ImageScaler."""
 
 from __future__ import annotations
 
 from mgx_core import Instruction
 from mgx_core import dim as dims_
+from mgx_core import dtype as dt
+from mgx_core.converting.crops import crops
 
 from ..converter import converts
 from ..node import Node
@@ -54,6 +56,24 @@ def max_roi_pool(n: Node, x: Instruction, rois: Instruction) -> Instruction:
     return n.add(
         "max_roi_pool", x, rois, pooled_shape=tuple(n.attr("pooled_shape")), spatial_scale=n.attr("spatial_scale", 1.0)
     )
+
+
+@converts("CropAndResize", domain="com.microsoft")
+def crop_and_resize(
+    n: Node, x: Instruction, rois: Instruction, batch_indices: Instruction, crop_size: Instruction
+) -> Instruction:
+    counts, mode = n.whole(crop_size, "crop_size"), n.attr("mode", "bilinear")
+    if (x.shape.rank, rois.shape.rank, batch_indices.shape.rank) != (4, 2, 1) or len(counts) != 2 or min(counts) < 1:
+        n.fail(
+            f"X must be [n, c, h, w], rois [r, 4], batch_indices [r] and crop_size two positive numbers, got {x.shape}, "
+            f"{rois.shape}, {batch_indices.shape} and {counts}"
+        )
+    if mode not in ("bilinear", "nearest"):
+        n.fail(f"mode must be bilinear or nearest, got {mode!r}")
+    images, boxes = n.transpose(n.convert(x, dt.float32), [0, 2, 3, 1]), n.convert(rois, dt.float32)
+    entries, outside = n.convert(batch_indices, dt.int64), n.attr("extrapolation_value", 0.0)
+    y = n.transpose(crops(n, images, boxes, entries, counts, mode == "nearest", outside), [0, 3, 1, 2])
+    return n.convert(y, x.shape.dtype)
 
 
 @converts("ImageScaler")
