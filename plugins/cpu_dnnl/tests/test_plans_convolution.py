@@ -177,6 +177,22 @@ def test_groups(dtype: str, groups: int, channels: int, results: int) -> None:
         assert "conv brgconv:avx512_core_amx" in steps
 
 
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize(("lens", "weights", "group", "stride", "padding"), [
+    ([1, 16, 9, 11], [32, 4, 3, 3], 4, [1, 1], [4, 3, 0, 5]), ([2, 24, 7, 7], [24, 3, 3, 3], 8, [2, 1], [3, 3, 3, 3]),
+    ([1, 32, 8, 8], [32, 8, 1, 1], 4, [1, 1], [2, 2, 2, 2]), ([1, 12, 20], [24, 4, 3], 3, [1], [4, 5]),
+    ([1, 8, 5, 6, 7], [16, 4, 3, 3, 2], 2, [1, 1, 1], [3, 3, 3, 3, 3, 3]), ([1, 3, 9, 9], [16, 3, 3, 3], 1, [1, 1], [4, 0, 0, 4]),
+])  # fmt: skip
+def test_padding_beyond_the_window_is_written_first(
+    lens: list[int], weights: list[int], group: int, stride: list[int], padding: list[int], relu: bool
+) -> None:
+    """oneDNN's kernels for groups and for few channels take twice as long if a window can lie in the padding as a whole."""
+    attributes = {"padding": padding, "stride": stride, "dilation": [1] * len(stride), "group": group}
+    steps = convolved("float32", lens, weights, 1e-5, relu, **attributes)
+    (conv,) = [n for n, name in enumerate(steps) if name.startswith("conv ")]
+    assert "pad" in steps[:conv] or steps[conv] == "conv groups", steps
+
+
 def test_an_infinity_stays_in_its_group() -> None:
     program = mgx.Program()
     m = program.get_main_module()
