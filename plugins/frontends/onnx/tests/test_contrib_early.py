@@ -70,6 +70,11 @@ def test_padding_of_another_rank_is_refused(run: Any) -> None:
         run("ConvTransposeWithDynamicPads", rand(1, 3, 6, 6), rand(3, 4, 3, 3), np.array([1, 0]), fixed=(2,), **MS)
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 12])
+def test_sequences_of_words_are_not_repeated(agree: Any, size: int) -> None:
+    agree("NGramRepeatBlock", RNG.integers(0, 4, (3, 11)), rand(3, 6), ngram_size=size, **MS)
+
+
 def test_rows_of_a_table(run: Any) -> None:
     table, rows = rand(5, 3), np.array([[0, 4], [2, 2]])
     np.testing.assert_array_equal(run("TorchEmbedding", table, rows, np.int64(1), fixed=(2,), **MS)[0], table[rows])

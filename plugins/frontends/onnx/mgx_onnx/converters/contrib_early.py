@@ -75,6 +75,32 @@ def unfold_tensor(n: Node, x: Instruction) -> Instruction:
     return n.transpose(parts, [*kept, axis + 1])
 
 
+@converts("NGramRepeatBlock", domain=MS)
+def ngram_repeat_block(n: Node, ids: Instruction, scores: Instruction) -> Instruction:
+    """Sets the scores of words to -inf that would repeat a sequence of `ngram_size` words of the text.
+
+    ids: int64 [b, s], the text; scores: float [b, words] -> the same shape.
+    """
+    size = n.attr("ngram_size")
+    if size < 1 or ids.shape.rank != 2 or scores.shape.rank != 2:
+        n.fail(
+            f"ngram_size must be positive, input_ids [b, s] and scores [b, words], got {size}, {ids.shape} and {scores.shape}"
+        )
+    length = ids.shape.dims[1]
+    if isinstance(length, int) and length < size:
+        return scores
+    starts = length - size + 1  # places at which a sequence can start
+    words = n.slice(ids, [1], [size - 1], [length])  # the last word of each sequence
+    repeated = n.full_like(n.convert(words, dt.bool_), 1)
+    for k in range(size - 1):
+        last = n.slice(ids, [1], [starts + k], [starts + k + 1])
+        repeated = n.pointwise(
+            "logical_and", repeated, n.pointwise("equal", n.slice(ids, [1], [k], [starts + k]), last)
+        )
+    most = n.pointwise("where", repeated, n.literal(-np.inf, scores.shape.dtype), n.literal(np.inf, scores.shape.dtype))
+    return n.add("scatter_min", scores, words, most, axis=1)
+
+
 @converts("BiasDropout", domain=MS)
 def bias_dropout(
     n: Node,
