@@ -130,7 +130,11 @@ class Taken:
 
     def __call__(self, args: list[Any]) -> list[Any]:
         """Returns the results; clears the list of arguments, so that unreferenced ones are freed."""
-        found = self._first(args) if self.ready is None else self.ready(*args)
+        if self.ready is None:
+            args[:] = [plain(a) for a in args]
+            found = self._first(args)
+        else:
+            found = self.ready(*args)
         if not self.writes and not self.assertions:
             args.clear()
             return found
@@ -261,6 +265,17 @@ def overwrite(tensor: torch.Tensor, value: torch.Tensor) -> None:
         tensor.copy_(value)
     elif not tensor.is_inference():
         torch.autograd.graph.increment_version(tensor)
+
+
+def plain(value: Any) -> Any:
+    """Returns a tensor of a subclass that leaves dispatch to torch as a plain tensor, and any other value itself.
+
+    In the first call of a graph, torch's check of custom operators rejects operations on tensors of subclasses.
+    """
+    if not isinstance(value, torch.Tensor) or type(value) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+        return value
+    inherits = type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    return value.as_subclass(torch.Tensor) if inherits else value
 
 
 class Piece(torch.nn.Module):

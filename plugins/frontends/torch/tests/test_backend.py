@@ -63,6 +63,28 @@ def test_tensors_that_are_not_plain_or_contiguous_are_passed_as_arrays() -> None
             close(compiled(x), x * 2)
 
 
+class Image(torch.Tensor):
+    """A subclass without operators of its own, as torchvision's are."""
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize("function", [torch.sin, lambda x: torch.linalg.matrix_exp(x.sin()) + 1, lambda x: x.mul_(2)])
+def test_subclasses_that_dispatch_as_tensors(function: Any, gradients: bool) -> None:
+    layer = torch.nn.Linear(3, 3).requires_grad_(gradients)
+    compiled = torch.compile(lambda x: function(layer(x)), backend="mgx")
+    for _ in range(2):
+        x = torch.randn(3, 3).as_subclass(Image)
+        found = compiled(x)
+        assert type(found) is Image
+        close(found, function(layer(x)))
+
+
+def test_a_subclass_is_written_in_place() -> None:
+    first, second = torch.arange(6.0).as_subclass(Image), torch.arange(6.0)
+    torch.compile(lambda x: x.mul_(3), backend="mgx")(first)
+    close(first.as_subclass(torch.Tensor), second * 3)
+
+
 def test_a_whole_network_is_converted() -> None:
     with torch.no_grad():
         found = explain(mlp(), torch.randn(2, 8))
