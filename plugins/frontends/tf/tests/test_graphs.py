@@ -375,6 +375,25 @@ def test_combined_suppression_without_boxes(extent: int, kinds: int, new_graph: 
         assert found[1].sum() == 0.5 * sum(kept) and found[0].sum() == 2 * sum(kept)
 
 
+@pytest.mark.parametrize("extent", [2, 6])
+def test_combined_suppression_of_a_computed_number_of_boxes(extent: int, new_graph: Any):
+    """The number, n - 2, has a negative lower bound."""
+    g = new_graph()
+    g.placeholder("x", F, [-1])
+    g.node("Shape", "shape", "x")
+    g.node("Sub", "number", "shape", g.const("two", [2], np.int32))
+    for name, axes, value in (("boxes", [1, 4], [0, 0, 1, 1]), ("scores", [3], [0.5])):
+        first, rest = g.const(f"{name} 0", [2], np.int32), g.const(f"{name} 2", axes, np.int32)
+        dims = g.node("ConcatV2", f"{name} dims", first, "number", rest, g.const(f"{name} axis", 0, np.int32), N=3)
+        g.node("BroadcastTo", name, g.const(f"{name} value", value, F), dims)
+    for name, value in (("most", np.int32(2)), ("total", np.int32(4)), ("overlap", F.type(0.5)), ("least", F.type(0))):
+        g.const(name, value)
+    g.node("CombinedNonMaxSuppression", "y", "boxes", "scores", "most", "total", "overlap", "least")
+    found = run(g, ["y", "y:3"], x=np.zeros(extent, F))
+    kept = 3 * (extent > 2)
+    assert found[1].tolist() == [kept] * 2 and found[0].sum() == 4 * kept
+
+
 def test_lists_of_ragged_tensors_are_refused(new_graph: Any):
     g = new_graph()
     g.const("dims", [], np.int32)

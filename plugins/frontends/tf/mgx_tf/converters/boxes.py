@@ -136,7 +136,7 @@ def combined_suppression(
         count = min(count, per_class * classes)
     best, at, valid = best_scores(n, kept, (batch, classes * length), count)
     size, corners = n.add("dimensions_of", boxes, start=1, end=2), n.reshape(places, (batch, -1, 4))
-    if not bounds(length)[0]:  # without boxes, results are read from one of zeros
+    if bounds(length)[0] < 1:  # without boxes, results are read from one of zeros
         size = n.pointwise("max", size, n.literal(1, dt.int64))
         corners = n.concat([corners, n.broadcast_to(n.literal(0, corners.shape.dtype), (batch, 1, 4))], 1)
     kind, box = n.pointwise("div", at, size), n.pointwise("fmod", at, size)
