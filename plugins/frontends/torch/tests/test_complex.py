@@ -55,6 +55,24 @@ def test_a_root_has_the_sign_of_a_zero(same: Same) -> None:
     same(lambda z: (z.sqrt(), z**0.5, z[:3].rsqrt()), z)
 
 
+def test_tensors_of_one_value_in_the_shape_of_complex_ones(same: Same) -> None:
+    def made(z: torch.Tensor) -> Any:
+        real = (
+            torch.zeros_like(z, dtype=torch.float32),
+            torch.full_like(z, 2.5, dtype=torch.float64),
+            z.new_ones(3, dtype=torch.int64),
+        )
+        return (
+            *real,
+            z.new_full((2,), 7, dtype=torch.int32),
+            torch.full_like(z, 2 - 1j),
+            z.clone().fill_(z[0]),
+            z.new_zeros(1),
+        )
+
+    same(made, torch.randn(4, dtype=torch.cfloat))
+
+
 def test_parts_of_complex_tensors_move_equally(same: Same) -> None:
     def moved(z: torch.Tensor, w: torch.Tensor) -> Any:
         i = torch.tensor([[0, 2], [1, 0]])

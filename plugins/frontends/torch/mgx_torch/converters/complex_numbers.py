@@ -223,10 +223,15 @@ def einsum_(n: Node, equation: str, xs: Sequence[Any], **given: Any) -> Complex:
     )
 
 
-def constant(value: complex) -> Converter:
-    def convert(n: Node, *_: Any) -> Complex:
-        dims = n.result_dims()
-        return Complex(n.filled(dims, value.real, n.dtype), n.filled(dims, value.imag, n.dtype))
+def filled(n: Node, value: Any) -> Complex | Instruction:
+    """Returns a tensor of one value: a real one if only an operand is complex, whose sizes alone are used."""
+    real, imag = (n.broadcast_to(part, n.result_dims()) for part in pair(n, value))
+    return Complex(real, imag) if n.result().is_complex() else real
+
+
+def constant(value: int) -> Converter:
+    def convert(n: Node, *_: Any) -> Complex | Instruction:
+        return filled(n, value)
 
     return convert
 
@@ -237,16 +242,13 @@ converts_complex("empty_permuted", "empty_strided", "new_empty_strided")(constan
 
 
 @converts_complex("full", "full_like", "fill")
-def full(n: Node, x: Any, value: Any) -> Complex:
-    if isinstance(value, Complex):
-        dims = n.result_dims()
-        return Complex(n.broadcast_to(value.real, dims), n.broadcast_to(value.imag, dims))
-    return constant(value)(n)
+def full(n: Node, x: Any, value: Any) -> Complex | Instruction:
+    return filled(n, value)
 
 
 @converts_complex("new_full")
-def new_full(n: Node, x: Any, dims: Any, value: Any) -> Complex:
-    return full(n, x, value)
+def new_full(n: Node, x: Any, dims: Any, value: Any) -> Complex | Instruction:
+    return filled(n, value)
 
 
 @converts_complex("eye")
@@ -255,5 +257,5 @@ def eye(n: Node, *_: Any) -> Complex:
 
 
 @converts_complex("scalar_tensor")
-def scalar_tensor(n: Node, value: Any) -> Complex:
-    return full(n, None, value)
+def scalar_tensor(n: Node, value: Any) -> Complex | Instruction:
+    return filled(n, value)
