@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import threading
 from collections.abc import Callable
 from types import ModuleType
@@ -220,8 +221,10 @@ FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
     "average pooling": (lambda x: F.avg_pool3d(x, 2, 2, 1, ceil_mode=True), (2, 2, 5, 4, 6)),
     "average pooling without padding": (lambda x: F.avg_pool3d(x, 3, 2, 1, count_include_pad=False), (2, 2, 5, 4, 6)),
     "average pooling with a divisor": (lambda x: F.avg_pool3d(x, (1, 2, 3), divisor_override=5), (2, 2, 5, 4, 6)),
+    "average pooling with a rest": (lambda x: F.avg_pool3d(x, (2, 1, 3)), (2, 2, 5, 4, 7)),
     "adaptive pooling": (lambda x: F.adaptive_avg_pool3d(x, (2, 3, 4)), (2, 2, 5, 4, 6)),
     "adaptive pooling of two axes": (lambda x: F.adaptive_avg_pool2d(x, (3, 2)), (2, 2, 5, 4)),
+    "adaptive pooling into equal cells": (lambda x: F.adaptive_avg_pool2d(x, (3, 2)), (2, 2, 6, 4)),
     "replication of one axis": (lambda x: F.pad(x, (2, 3), mode="replicate"), (2, 3, 4)),
     "replication of two axes": (lambda x: F.pad(x, (1, 0, 2, 1), mode="replicate"), (2, 3, 1, 4)),
     "replication of three axes": (lambda x: F.pad(x, (1, 0, 2, 1, 0, 3), mode="replicate"), (1, 2, 3, 2, 4)),
@@ -250,6 +253,18 @@ def test_gradients_of_functions_are_converted(name: str) -> None:
         (result * torch.linspace(0.5, 1.5, result.numel()).view_as(result)).sum().backward()
         found.append(given.grad)
     torch.testing.assert_close(found[0], found[1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_gradients_that_are_not_finite_stay_in_their_windows(value: float) -> None:
+    found = []
+    for pool in (nn.AvgPool2d(2), torch.compile(nn.AvgPool2d(2), backend="mgx")):
+        x = torch.randn(1, 2, 5, 6, requires_grad=True)
+        grad = torch.randn(1, 2, 2, 3, generator=torch.Generator().manual_seed(0))
+        grad[0, 1, 0, 2] = value
+        pool(x).backward(grad)
+        found.append(x.grad)
+    torch.testing.assert_close(found[1], found[0], equal_nan=True)
 
 
 def _argument(schema: Any) -> Any:

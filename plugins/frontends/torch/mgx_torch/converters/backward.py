@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -165,12 +166,42 @@ def _members(starts: Array, ends: Array, length: int) -> Array:
 
 
 def _spread(n: Node, grad: Instruction, tables: Sequence[Array]) -> Instruction:
-    """Distributes each cell's gradient to its elements by shares [cell, element]: a matrix product per axis."""
+    """Distributes each cell's gradient to its elements by shares [cell, element], axis by axis.
+
+    Cells that overlap or differ in length need a matrix product, which spreads infinities and NaN over the axis.
+    """
     rank, first = grad.shape.rank, grad.shape.rank - len(tables)
+    cells = [cell for table in tables if (cell := _adjoining(table))]
+    if len(cells) == len(tables):
+        return _expanded(n, grad, [table.shape[1] for table in tables], cells)
     turned = [*range(first), rank - 1, *range(first, rank - 1)]  # the last axis before the others
     for table in reversed(tables):
         grad = n.transpose(product(n, grad, n.literal(table, n.dtype)), turned)
     return grad
+
+
+def _adjoining(table: Array) -> tuple[int, float] | None:
+    """Returns length and share of equal cells that adjoin each other from the beginning of an axis; None for others."""
+    cells, length = table.shape
+    width, share = int(np.count_nonzero(table[0])), float(table[0].max())
+    starts = np.arange(cells) * width
+    regular = width > 0 and np.array_equal(table, share * _members(starts, starts + width, length))
+    return (width, share) if regular and cells * width <= length else None
+
+
+def _expanded(n: Node, grad: Instruction, lengths: Sequence[int], cells: Sequence[tuple[int, float]]) -> Instruction:
+    """Repeats each element of the last axes as a cell of its shares; elements behind the last cell are 0."""
+    first = grad.shape.rank - len(lengths)
+    front, counts = grad.shape.dims[:first], grad.shape.dims[first:]
+    widths = [width for width, _ in cells]
+    share = math.prod(share for _, share in cells)
+    grad = n.add("mul", grad, n.full_like(grad, share))
+    apart = n.unsqueeze(grad, [first + 2 * k + 1 for k in range(len(lengths))])
+    wide = n.broadcast_to(apart, (*front, *(d for pair in zip(counts, widths, strict=True) for d in pair)))
+    covered = [count * width for count, width in zip(counts, widths, strict=True)]
+    made = n.reshape(wide, (*front, *covered))
+    rest = [length - end for length, end in zip(lengths, covered, strict=True)]
+    return n.add("pad", made, pads=(*[0] * (2 * first + len(rest)), *rest)) if any(rest) else made
 
 
 @converts("_weight_norm_interface_backward")
