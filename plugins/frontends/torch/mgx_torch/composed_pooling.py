@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,15 +12,15 @@ from torch import Tensor
 __all__ = ["fractional_max_pool"]
 
 
-def fractional_max_pool(
-    x: Tensor, window: Sequence[int], sizes: Sequence[int], samples: Tensor
-) -> tuple[Tensor, Tensor]:
+def fractional_max_pool(x: Tensor, window: Sequence[int], sizes: Sequence[int], samples: Tensor) -> Any:
     """Returns the maximum of each window and its place in the flattened image.
 
     samples: numbers in [0, 1) for each image and axis, in torch's order: width first for two axes, else depth first.
     """
     axes = len(sizes)
     front = x.shape[:-axes]
+    if samples.numel() != math.prod(front) * axes:  # of more images
+        return NotImplemented
     samples = samples.reshape(*front, axes)
     place = torch.zeros([1] * (2 * axes), dtype=torch.int64, device=x.device)
     for axis in range(axes):

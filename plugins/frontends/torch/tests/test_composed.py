@@ -292,6 +292,15 @@ def test_fractional_pooling_with_given_samples(size: Any, window: Any, sizes: An
     same(lambda x, s: pool(x, window, sizes, return_indices=True, _random_samples=s), torch.randn(size), samples)
 
 
+def test_samples_of_more_images_than_there_are_to_pool() -> None:
+    x, samples = torch.randn(4, 5, 5, 5), torch.rand(2, 4, 3)
+
+    def pool(x: torch.Tensor) -> torch.Tensor:
+        return F.fractional_max_pool3d(x, 2, output_size=(2, 2, 2), _random_samples=samples)
+
+    torch.testing.assert_close(torch.compile(pool, backend="mgx")(x), pool(x))
+
+
 def test_fake_quantization(same: Same) -> None:
     scales, zeros = torch.rand(3) / 9, torch.tensor([0, 1, -2], dtype=torch.int32)
 
