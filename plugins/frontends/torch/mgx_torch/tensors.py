@@ -12,6 +12,7 @@ from mgx_core.types.argument import Array, Value
 from mgx_core.types.dtype import of
 
 from .element_types import dtype_of, torch_dtype
+from .torch_internals import memory_of
 
 __all__ = ["as_tensor", "borrowed", "host_array"]
 
@@ -31,22 +32,36 @@ NUMPY: Final = frozenset(
 SAME_WIDTH: Final = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+class Memory:
+    """A host tensor's memory for `numpy.from_dlpack`.
+
+    `Tensor.numpy` would forbid torch to resize the memory later, as sharded training does.
+    """
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return memory_of(self.tensor)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0  # the host
+
+
 def host_array(tensor: torch.Tensor) -> Array:
     """Returns an array that shares a host tensor's memory.
 
     Errors: UnsupportedError for a layout that is not strided.
     """
-    if tensor.requires_grad:
-        tensor = tensor.detach()
-    if tensor.dtype in NUMPY and not tensor.is_neg():
-        found: Array = tensor.numpy()
-        return found
     if tensor.layout is not torch.strided:
         raise UnsupportedError(f"a tensor with a strided layout is required, got {tensor.layout}")
-    tensor = tensor.resolve_neg()
+    if tensor.is_neg():
+        tensor = tensor.resolve_neg()
     if tensor.dtype in NUMPY:
-        return tensor.numpy()
-    bits: Array = tensor.view(SAME_WIDTH[tensor.element_size()]).numpy()
+        return np.from_dlpack(Memory(tensor))
+    bits: Array = np.from_dlpack(Memory(tensor.detach().view(SAME_WIDTH[tensor.element_size()])))
     return bits.view(dtype_of(tensor.dtype).numpy)
 
 

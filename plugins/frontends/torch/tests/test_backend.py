@@ -63,6 +63,24 @@ def test_tensors_that_are_not_plain_or_contiguous_are_passed_as_arrays() -> None
             close(compiled(x), x * 2)
 
 
+@pytest.mark.parametrize("gradients", [False, True])
+def test_memory_of_arguments_can_be_released(gradients: bool) -> None:
+    """Sharded training releases gathered weights after each layer."""
+    layer, x = nn.Linear(300, 200), torch.randn(100, 300)
+    compiled = torch.compile(layer, backend="mgx")
+    for _ in range(2):
+        with torch.set_grad_enabled(gradients):
+            close(compiled(x), layer(x))
+    for tensor in (x, layer.weight, layer.bias):
+        storage = tensor.untyped_storage()
+        size = storage.size()
+        storage.resize_(0)
+        storage.resize_(size)
+        tensor.data.fill_(0.5)
+    with torch.set_grad_enabled(gradients):
+        close(compiled(x), torch.full((100, 200), 75.5))
+
+
 class Image(torch.Tensor):
     """A subclass without operators of its own, as torchvision's are."""
 
