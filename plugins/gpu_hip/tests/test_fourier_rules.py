@@ -1,4 +1,4 @@
-"""Fourier transforms of 16-bit floats run as one product each."""
+"""Fourier transforms run as one product or one kernel each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from built_program import BuiltProgram
     [
         ({"onesided": True}, 1),
         ({"onesided": True, "inverse": True, "dft_length": 1100}, 2),
-        ({"onesided": True, "dft_length": 2048}, 1),
+        ({"onesided": True, "dft_length": 2002}, 1),
     ],
     ids=["forward", "back", "padded"],
 )
@@ -51,9 +51,18 @@ def test_a_transform_that_is_read_otherwise_is_whole(read: str) -> None:
     assert product.instruction.shape.dims[-1] == 1102
 
 
-@pytest.mark.parametrize(("length", "kind"), [(4096, "float16"), (1100, "float32")])
+@pytest.mark.parametrize(("length", "kind"), [(4400, "float16"), (1100, "float32")])
 def test_two_products(length: int, kind: str) -> None:
     built = BuiltProgram(2)
     x = built.argument(2, length, 1, kind=kind)[0]
     steps = built.checked_steps(built.add("dft", x, axis=1, onesided=True), 1, 3e-3)
     assert any(s.instruction.shape.dtype.size == 4 for s in steps) and len(steps) > 2, [s.kernel for s in steps]
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+@pytest.mark.parametrize(("length", "kind"), [(1024, "float16"), (4096, "float16"), (64, "float32"), (2048, "float32")])
+def test_one_kernel(length: int, kind: str, device: int) -> None:
+    built = BuiltProgram(5)
+    x = built.argument(2, length, 1, kind=kind)[0]
+    (step,) = built.checked_steps(built.add("dft", x, axis=1, onesided=True), device, 3e-3)
+    assert step.kernel == "generated dft"

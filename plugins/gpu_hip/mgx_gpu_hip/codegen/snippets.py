@@ -62,6 +62,23 @@ template <class T> DEV T rounded_product(T a, T b) {
   return c;
 }
 #endif""",
+    "root_of_unity": """// exp(2 pi i k / N), k <= N: exact in the quarter, a short series within it
+template <class T, u32 N> DEV vec<T, 2> root_of_unity(u32 k) {
+  const u32 quarter = (4 * k + N / 2) / N;
+  const T x = (T)((i32)(4 * k) - (i32)(quarter * N)) * (T)(1.5707963267948966 / N), s = x * x;
+  constexpr int M = sizeof(T) == 8 ? 18 : 10;
+  T c = 1, d = 1;
+  UNROLL for (int i = M; i > 0; i -= 2) {
+    c = 1 - s * c * (T)(1.0 / (i * (i - 1)));
+    d = 1 - s * d * (T)(1.0 / (i * (i + 1)));
+  }
+  d *= x;
+  const T real = quarter & 1 ? -d : c, imaginary = quarter & 1 ? c : d;
+  return {quarter & 2 ? -real : real, quarter & 2 ? -imaginary : imaginary};
+}""",
+    "complex_product": """template <class T> DEV vec<T, 2> complex_product(vec<T, 2> a, vec<T, 2> b) {
+  return {a.v[0] * b.v[0] - a.v[1] * b.v[1], a.v[0] * b.v[1] + a.v[1] * b.v[0]};
+}""",
     "sampled_place": """// a coordinate -1..1 as a place on an axis of n elements; what is not finite lies outside
 template <class T> DEV T sampled_place(T at, i32 n, bool corners) {
   at = at + 1;

@@ -8,6 +8,7 @@ from mgx_core.ops.columns import Col2im
 from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
 from mgx_core.ops.factorization import SolveTriangular
 from mgx_core.ops.fill import DynamicRange, EyeLike
+from mgx_core.ops.fourier import Dft
 from mgx_core.ops.index import Gather, GatherElements, Gathernd, Onehot, Trilu
 from mgx_core.ops.kv_cache import ConcatPastPresent
 from mgx_core.ops.linear import Det, Dot
@@ -36,6 +37,7 @@ from ..codegen import (
     compaction,
     convolution,
     determinant,
+    fourier,
     indexing,
     linear_attention,
     movement,
@@ -93,6 +95,7 @@ generated(PLANS, non_empty(spread(sample.grid_sample)), GridSample)
 generated(PLANS, spread(products.product), Dot)
 generated(PLANS, computing(static(1, determinant.determinant)), Det)
 generated(PLANS, computing(static(2, triangular.solve_triangular)), SolveTriangular)
+generated(PLANS, computing(static(1, fourier.transform)), Dft)
 generated(PLANS, spread(convolution.convolution), Convolution)
 generated(PLANS, spread(convolution.backwards), ConvolutionBackwards)
 generated(PLANS, computing(arithmetic.rotary), RotaryEmbedding, GqaRotaryEmbedding)
