@@ -11,22 +11,22 @@ from mgx_core.ops.slice import Slice
 from mgx_core.rules.engine import ROUNDING, Builder, Rules
 from mgx_core.rules.matching import op_as
 
-from .codegen.fourier import stages_of, transform_length
+from .codegen.fourier import SHORTEST_APART, stages_of, transform_length
 
 __all__ = ["TRANSFORMS"]
 
 TRANSFORMS: Final = Rules("transforms")
 LONGEST: Final = 2048  # up to this length a product takes less time than two and the copies between them
-FAST: Final = 512  # up to this length it takes no more time than the kernel of `codegen.fourier`
+FAST: Final = 64  # results of a transform up to which it takes no more time than the kernel of `codegen.fourier`
 LARGEST: Final = 1 << 23  # elements of a matrix up to which the same holds
 
 
 @TRANSFORMS.on(Dft, changes=ROUNDING)
 def transform_as_product(i: Instruction, b: Builder) -> Instruction | No | None:
-    """dft(x) of 16-bit floats -> dot(x, constant), of up to 512 numbers, or of up to 2,048 if these have large factors.
+    """dft(x) of 16-bit floats -> dot(x, constant), of up to 64 numbers, or of up to 2,048 if these have large factors.
 
     Matrix units multiply 2,048 rows by 2,048 x 2,050 elements in 29 us; two products with small matrices, conversions and copies
-    took 112 us forward and 196 back (H200).
+    took 112 us forward and 196 back, and the kernel of `codegen.fourier` takes 13 and 10 (H200).
     """
     if len(i.users) == 1 and _transform_of(_read_by_slice(i)) is i:
         return None  # computed with the slice
@@ -75,9 +75,12 @@ def _product(transform: Instruction, b: Builder, kept: tuple[int, int] | None = 
     x = transform.inputs[0]
     if len(transform.inputs) > 1 or x.shape.dtype.size != 2:
         return None
-    op = op_as(transform, Dft)
+    op, rank = op_as(transform, Dft), x.shape.rank
     length = transform_length(op, x.shape.dims, transform.shape.dims)
-    if isinstance(length, int) and length > FAST and stages_of(length):
+    axis = op.along(rank, op.axis)
+    results = transform.shape.dims[axis] if kept is None else kept[1] - kept[0]
+    adjacent = axis == rank - 2 and isinstance(results, int) and results <= FAST
+    if isinstance(length, int) and length >= SHORTEST_APART and not adjacent and stages_of(length):
         return No("one kernel computes it by butterflies")
     made = products(b, op, x, LONGEST, LARGEST, kept)
     if isinstance(made, Instruction):

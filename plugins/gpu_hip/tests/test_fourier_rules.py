@@ -60,9 +60,20 @@ def test_two_products(length: int, kind: str) -> None:
 
 
 @pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
-@pytest.mark.parametrize(("length", "kind"), [(1024, "float16"), (4096, "float16"), (64, "float32"), (2048, "float32")])
+@pytest.mark.parametrize(("length", "kind"), [(128, "float16"), (4096, "float16"), (64, "float32"), (2048, "float32")])
 def test_one_kernel(length: int, kind: str, device: int) -> None:
     built = BuiltProgram(5)
     x = built.argument(2, length, 1, kind=kind)[0]
     (step,) = built.checked_steps(built.add("dft", x, axis=1, onesided=True), device, 3e-3)
     assert step.kernel == "generated dft"
+
+
+@pytest.mark.parametrize("axis", [2, 1])
+def test_few_results_of_adjacent_numbers_are_a_product(axis: int) -> None:
+    built = BuiltProgram(6)
+    x = built.argument(*((2, 3, 128, 1) if axis == 2 else (2, 128, 3, 1)), kind="float16")[0]
+    y = built.add("slice", built.add("dft", x, axis=axis, onesided=True), axes=[axis], starts=[3], ends=[35])
+    steps = built.checked_steps(y, 1, 3e-3)
+    assert [s.kernel.rpartition(" ")[2] for s in steps if s.kernel.endswith(("dot", "dft"))] == [
+        "dot" if axis == 2 else "dft"
+    ]

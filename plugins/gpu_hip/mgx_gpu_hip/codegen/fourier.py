@@ -16,9 +16,10 @@ from .pointwise import one_launch
 from .primitives import constant
 from .source import DeviceTraits, KernelSource, Tensor, compute_type, finish, storage_type, to_compute, to_storage
 
-__all__ = ["stages_of", "transform", "transform_length"]
+__all__ = ["SHORTEST_APART", "stages_of", "transform", "transform_length"]
 
-SHORTEST: Final = 32  # a product of shorter transforms takes no more time
+SHORTEST: Final = 64  # a product computes shorter transforms of adjacent numbers in no more time
+SHORTEST_APART: Final = 32  # the same for others, which a product reads from copies
 RADICES: Final = (8, 4, 2, 3, 5, 7)
 HELD: Final = 8  # numbers of a transform that each thread holds between the stages
 THREADS: Final = 128
@@ -60,8 +61,6 @@ def transform(op: Dft, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSour
     half, real = op.inverse and op.onesided, x.lens[-1] == 1
     if not y.elements:
         return finish("dft", "", [], [x], [y])
-    if not given or total < SHORTEST:
-        return No(f"a transform of {total} numbers is a product")
     packed = total % 2 == 0 and (half or real)
     points = total // 2 if packed else total
     stages = stages_of(points)
@@ -72,6 +71,8 @@ def transform(op: Dft, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSour
     dims = [y.lens[a] for a in others]
     transforms = math.prod(dims)
     across = any(0 < x.strides[a] < x.strides[at] and x.lens[a] != 1 for a in others)
+    if not given or total < (SHORTEST_APART if across else SHORTEST):
+        return No(f"a transform of {total} numbers is a product")
     threads = min(ceil_div(points, HELD), traits.max_threads // 2)
     rows = ADJACENT if across else max(1, THREADS // threads)
     rows = min(rows, power_of_two(plain(transforms)), power_of_two(traits.max_threads // threads + 1) // 2)
