@@ -1,16 +1,17 @@
-"""Horizontal fusion: groups independent neighboring instructions so that one launch does their work."""
+"""Horizontal fusion: groups independent instructions so that one launch does their work."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mgx_core import Instruction, Module, Pass, Shape
 from mgx_core.ops.coded_product import DequantDot
 from mgx_core.ops.concat import Concat
-from mgx_core.ops.control import FusedReduce, Group, PointwiseGroup
+from mgx_core.ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from mgx_core.ops.elementwise import Pointwise
-from mgx_core.ops.index import Gather
+from mgx_core.ops.index import Gather, GatherElements, Gathernd
 from mgx_core.ops.rotary import RotaryEmbedding
 from mgx_core.rules.outline import Names, outline, through_views
 
@@ -20,16 +21,21 @@ __all__ = ["HORIZONTAL", "JoinLaunches"]
 
 HORIZONTAL: Final = "side by side"  # tag of the groups
 SMALL_BYTES: Final = 1 << 20  # bytes of a result above which launch overhead is negligible
-MAX_MEMBERS: Final = 4  # members of a group
-KINDS: Final = (PointwiseGroup, FusedReduce, Pointwise, Concat, Gather, RotaryEmbedding, DequantDot)
+MAX_MEMBERS: Final = 8  # members of a group
+AHEAD: Final = 64  # instructions behind the first member among which others are looked for
+ELEMENTWISE: Final = (
+    PointwiseGroup, Pointwise, Concat, Gather, GatherElements, Gathernd, RotaryEmbedding, DequantDot,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class JoinLaunches(Pass):
-    """Groups small independent neighbors: the rotary embeddings of queries and keys, the appends to key and value caches.
+    """Groups small independent instructions: the rotary embeddings of queries and keys, the appends to key and value caches.
 
-    A launch on a few thousand elements takes as long as an empty one.  Only views and constants may be between the members of a
-    group.  If their kernels cannot share a launch, the members run separately.
+    A launch on a few thousand elements takes as long as an empty one.  Members of one kind need not be neighbors: those behind
+    the first move to it, with the views that they read, if nothing in between computes their operands.  Reductions are grouped
+    with reductions over as many elements only, since threads that work together require equal blocks.  If their kernels cannot
+    share a launch, the members run separately.
     """
 
     name: str = "join-launches"
@@ -38,49 +44,88 @@ class JoinLaunches(Pass):
         modules = list(outside_groups(module))
         names = Names([m.name for m in modules])
         found = [bundle for m in modules for bundle in _bundles(m)]
-        for bundle in found:
-            last = bundle[-1]
-            assert last.parent is not None and last.next is not None
-            outline(last.parent, bundle, Group(tag=HORIZONTAL), names.fresh("side_by_side"), last.next)
+        for members, views in found:
+            first = members[0]
+            assert first.parent is not None and first.next is not None
+            for view in views:
+                if view.parent is not None:  # not left out when another group copied it
+                    first.parent.move(view, first)
+            outline(first.parent, members, Group(tag=HORIZONTAL), names.fresh("side_by_side"), first.next)
         return bool(found)
 
 
-def _bundles(module: Module) -> list[list[Instruction]]:
-    """Returns the lists of two or more instructions to group, in order."""
-    found: list[list[Instruction]] = []
-    bundle: list[Instruction] = []
-    behind: set[Instruction] = set()  # members and values computed from them
+class _Bundle(NamedTuple):
+    """Two or more instructions to group, and the views and constants to move in front of them, both in order."""
 
-    def close() -> None:
-        if len(bundle) > 1:
-            found.append(list(bundle))
-        bundle.clear()
-        behind.clear()
+    members: list[Instruction]
+    views: list[Instruction]
 
-    for ins in module:
-        if ins.is_param or ins.is_literal or ins.is_absent:
-            continue
-        depends = any(i in behind for i in ins.inputs)
-        if through_views(ins) is not ins:  # a view moves along with its operand
-            if depends:
-                behind.add(ins)
-            continue
-        if not depends and ins.op.view is not None and len(ins.inputs) == 1:
-            continue
-        small = _is_small(ins)
-        if depends or not small or len(bundle) == MAX_MEMBERS:
-            close()
-        if small:
-            bundle.append(ins)
-            behind.add(ins)
-    close()
+
+def _bundles(module: Module) -> list[_Bundle]:
+    """Returns the instructions to group, in order."""
+    order = list(module)
+    kinds = [_kind(ins) for ins in order]
+    taken: set[Instruction] = set()
+    found: list[_Bundle] = []
+    for n, first in enumerate(order):
+        if kinds[n] is not None and first not in taken:
+            bundle = _bundle(order[n : n + AHEAD], kinds[n : n + AHEAD], taken)
+            if len(bundle.members) > 1:
+                taken.update((*bundle.members, *bundle.views))
+                found.append(bundle)
     return found
 
 
-def _is_small(ins: Instruction) -> bool:
-    if not isinstance(ins.op, KINDS) or ins.op.view is not None or not isinstance(ins.result, Shape):
-        return False
+def _bundle(order: Sequence[Instruction], kinds: Sequence[object], taken: set[Instruction]) -> _Bundle:
+    """Returns the first instruction with those of its kind that depend on nothing from it on but views."""
+    first, neighbors, apart = order[0], True, _apart(order[0])
+    members, views = [first], list[Instruction]()
+    behind = {first}  # values that are not computed before the first member
+    passed: list[Instruction] = []  # views on others
+    for ins, kind in zip(order[1:], kinds[1:], strict=True):
+        if ins in taken:
+            continue  # moves to the place of an earlier group
+        depends = any(i in behind for i in ins.inputs)
+        if not depends and _moves_along(ins):
+            passed.append(ins)
+            continue
+        behind.add(ins)
+        joins = not depends and kind == kinds[0]
+        if joins and (neighbors or (apart and type(ins.op) is type(first.op) and _apart(ins))):
+            members.append(ins)
+            views += passed
+            passed.clear()
+            if len(members) == MAX_MEMBERS:
+                break
+        elif through_views(ins) is ins:
+            neighbors = False
+    return _Bundle(members, views)
+
+
+def _apart(ins: Instruction) -> bool:
+    """Returns False for concatenations and their parts, which may be written in place."""
+    return not isinstance(ins.op, Concat) and not any(
+        isinstance(u.op, Concat) or (_moves_along(u) and not _apart(u)) for u in ins.users
+    )
+
+
+def _moves_along(ins: Instruction) -> bool:
+    """Returns True for what needs no launch: constants, views, elements of tuples."""
+    if not ins.inputs:
+        return ins.is_param or ins.is_literal or ins.is_absent
+    return len(ins.inputs) == 1 and (ins.op.aligns or ins.op.view is not None or isinstance(ins.op, GetTupleElem))
+
+
+def _kind(ins: Instruction) -> object:
+    """Returns what the members of a group have in common; None for instructions that are not grouped."""
+    if ins.op.view is not None or not isinstance(ins.result, Shape):
+        return None
     operands = [i.result for i in ins.inputs if not i.is_absent]
     if ins.result.dynamic() or not all(isinstance(s, Shape) and not s.dynamic() for s in operands):
-        return False
-    return 0 < ins.result.elements() * ins.result.dtype.size <= SMALL_BYTES
+        return None
+    if not 0 < ins.result.elements() * ins.result.dtype.size <= SMALL_BYTES:
+        return None
+    if isinstance(ins.op, FusedReduce):
+        whole = next(i.inputs[0].shape for i in ins.modules[0] if i.op.combine)
+        return FusedReduce, tuple(whole.dims[a] for a in ins.op.axes)
+    return ELEMENTWISE if isinstance(ins.op, ELEMENTWISE) else None

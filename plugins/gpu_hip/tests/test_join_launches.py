@@ -75,6 +75,40 @@ def test_dependent_ops_stay_separate() -> None:
     assert (got[1] == np.concatenate([np.concatenate([xs, ys]), zs], 1)).all()
 
 
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+def test_members_need_not_be_neighbors(device: int) -> None:
+    """Two chains, one written after the other, take the launches of one; the second one reads slices."""
+    b = Built()
+    (x, xs), (t, ts) = b.argument(6, 70, kind="float32"), b.argument(90, 3, kind="float32")
+    made, wanted = [], []
+    for begin, rows in ((0, [5, 80]), (3, [17, 2])):
+        part = b.add("slice", x, axes=[0], starts=[begin], ends=[begin + 3])
+        sums = b.add("reduce_sum", b.add("exp", part), axes=[1])
+        taken = b.add("gather", t, b.main.add_literal(np.array(rows)), axis=0)
+        made.append(b.add("dot", sums, b.add("relu", b.add("slice", taken, axes=[0], starts=[1], ends=[2]))))
+        sums_wanted = np.exp(xs[begin : begin + 3]).sum(1, keepdims=True)
+        wanted.append(sums_wanted @ np.maximum(ts[rows[1:]], 0))
+    got, steps = b.results(device, *made)
+    assert sum("reduce" in s for s in steps) == 1 and sum("gather" in s for s in steps) == 1, steps
+    for found, array in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(found, array, rtol=1e-5)
+
+
+def test_views_move_once() -> None:
+    """More slices of one value than a group has members, among other work."""
+    b = Built()
+    (x, xs), (y, _) = b.argument(4, 21, kind="float32"), b.argument(4, 20, kind="float32")
+    total, made = y, []
+    for n in range(20):
+        cut = b.add("slice", x, axes=[1], starts=[n], ends=[n + 2])
+        made.append(b.add("exp", cut))
+        total = b.add("pad", total, pads=[0, n % 2, 0, 1], mode="reflect")
+    got, steps = b.results(1, *made, total)
+    assert sum("exp" in s for s in steps) == 3, steps
+    for n, found in enumerate(got[:20]):
+        np.testing.assert_allclose(found, np.exp(xs[:, n : n + 2]), rtol=1e-6)
+
+
 def test_large_work_stays_apart() -> None:
     b = Built()
     (x, xs), (y, ys) = b.argument(1024, 520), b.argument(1024, 520)
