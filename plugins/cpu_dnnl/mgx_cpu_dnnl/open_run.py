@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mgx_core.named_tuples import NamedTuple
 from mgx_core.targets.schedule import Schedule, placed
+from mgx_core.targets.traced_emission import agreeing
 from mgx_core.types.traced_int import TracedInt, dim_of
 
 from .emitter import CpuEmitter, NotOpen
@@ -200,21 +201,13 @@ def _agree(one: tuple[str, tuple[Any, ...]], other: tuple[str, tuple[Any, ...]])
     if one[0] == other[0] == "literal":
         (a, size, _), (b, other_size, _) = one[1], other[1]
         return bool(size == other_size and (a == b or string_at(a, size) == string_at(b, size)))
-    return _same(one, other)
+    return agreeing(one, other, _equal)
 
 
-def _same(a: Any, b: Any) -> bool:
-    if isinstance(a, (list, tuple)) and isinstance(b, (list, tuple)):
-        return len(a) == len(b) and all(map(_same, a, b))
-    if isinstance(a, dict) and isinstance(b, dict):
-        return list(a) == list(b) and all(map(_same, a.values(), b.values()))
-    if type(a) is TracedInt and type(b) is TracedInt:
-        return a.trace.text(a) == b.trace.text(b)
-    if type(a) is TracedInt or type(b) is TracedInt:
-        return False
+def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, native().Primitive) and isinstance(b, native().Primitive):
-        return a.recipe is not None and _same(a.recipe, b.recipe)  # each emitter creates its own
-    return a is b or (type(a) is type(b) and bool(a == b))
+        return a.recipe is not None and agreeing(a.recipe, b.recipe, _equal)  # each emitter creates its own
+    return type(a) is type(b) and bool(a == b)
 
 
 class OpenRun:
