@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice, product
 from math import gcd
@@ -12,10 +12,12 @@ from ..types.shape import AnyShape, Shape
 from ..types.symbol_binding import symbol_places
 from ..types.traced_int import Trace, TracedInt
 from .lowered import Lowered
-from .schedule import Schedule
+from .schedule import Schedule, placed
+from .values import Buffer
 
-__all__ = ["TracedEmission", "agreeing"]
+__all__ = ["Rooms", "TracedEmission", "agreeing"]
 
+LARGE: Final = 1 << 27  # bytes of buffers from which on programs have no more room than they need
 NEAR: Final = 8  # the distance of extents below which any that meet the conditions are used to check steps
 TRIED: Final = 1024  # most combinations of other extents that are tried
 
@@ -131,3 +133,36 @@ def agreeing(a: Any, b: Any, equal: Callable[[Any, Any], bool]) -> bool:
     if type(a) is TracedInt or type(b) is TracedInt:
         return False
     return a is b or equal(a, b)
+
+
+class Rooms:
+    """Sizes of memory for extents that no run has exceeded; they double.
+
+    sizes: computes the sizes from values of the extents.
+    """
+
+    def __init__(self, sizes: Callable[..., Sequence[int]], extents: int) -> None:
+        self._sizes = sizes
+        self._capacity = [0] * extents
+        self.bytes: list[int] = []
+
+    def suffice(self, needed: Sequence[int]) -> bool:
+        """Returns True if there is room for these sizes."""
+        return bool(self.bytes) and not any(size > room for size, room in zip(needed, self.bytes, strict=True))
+
+    def grow(self, extents: Sequence[int], needed: Sequence[int]) -> None:
+        """Makes room for these extents, which have these sizes, and for larger ones, so that this is rare."""
+        self._capacity = [max(c, 1 << n.bit_length()) for c, n in zip(self._capacity, extents, strict=True)]
+        spare = self._sizes(*self._capacity)
+        if sum(spare) > LARGE:
+            spare = self.bytes or needed
+        self.bytes = [max(sizes) for sizes in zip(spare, needed, strict=True)]
+
+    def place(self, buffers: Iterable[Buffer], schedule: Schedule, alignment: int, reuse: bool) -> None:
+        """Assigns offsets to the buffers of a schedule; buffers: those of these sizes, in order."""
+        for buffer, size in zip(buffers, self.bytes, strict=False):
+            buffer.bytes = size
+        for step in schedule.steps:
+            for buffer in (*step.reads, *step.writes):
+                buffer.first = buffer.last = -1
+        placed(schedule, alignment, reuse)

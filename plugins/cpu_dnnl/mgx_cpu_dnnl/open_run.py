@@ -12,8 +12,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final
 
 from mgx_core.named_tuples import NamedTuple
-from mgx_core.targets.schedule import Schedule, placed
-from mgx_core.targets.traced_emission import agreeing
+from mgx_core.targets.schedule import Schedule
+from mgx_core.targets.traced_emission import Rooms, agreeing
 from mgx_core.types.traced_int import TracedInt, dim_of
 
 from .emitter import CpuEmitter, NotOpen
@@ -28,7 +28,6 @@ __all__ = ["OpenRun", "agree", "compile_slow_loops"]
 
 
 SLOW: Final = 20_000  # nanoseconds that a run loses to interpreting a loop
-LARGE: Final = 1 << 27  # bytes of buffers from which on programs have no more room than they need
 
 
 class Kind(IntEnum):
@@ -234,8 +233,8 @@ class OpenRun:
         self._places = [(*place, order[dim_of(n)]) for place, n in traced.places.items()]
         self._count = len(dims)
         self._numbers = self._trace.evaluator([*dims.values(), *self._sizes.values(), *traced.scratch])
-        self._capacity = [0] * len(self._where)
-        self._rooms: list[int] = []  # sizes of buffers and scratch memory, for the capacity
+        # sizes of buffers and scratch memory
+        self._rooms = Rooms(lambda *extents: self._numbers(*extents)[self._count :], len(self._where))
         self._calls = traced
         self.interpreted = traced.deferred
 
@@ -271,28 +270,15 @@ class OpenRun:
     def _built(self, extents: tuple[int, ...], rooms: Sequence[int]) -> _Program:
         """Returns a new program with room for these extents, and for larger ones, so that programs are rarely built."""
         with self._lock:
-            if not self._rooms or any(size > room for size, room in zip(rooms, self._rooms, strict=True)):
-                self._capacity = [max(c, 1 << n.bit_length()) for c, n in zip(self._capacity, extents, strict=True)]
-                spare = self._numbers(*self._capacity)[self._count :]
-                if sum(spare) > LARGE:
-                    spare = self._rooms or list(rooms)
-                self._rooms = [max(sizes) for sizes in zip(spare, rooms, strict=True)]
-                self._calls = self._placed()
+            if not self._rooms.suffice(rooms):
+                self._rooms.grow(extents, rooms)
+                self._rooms.place(self._sizes, self._schedule, *self._place)
+                self._calls = TracedCalls(self._schedule)
             made = native().NativeProgram("main", self._schedule.peak)
-            self._calls.build(made, self._rooms[len(self._sizes) :])
+            self._calls.build(made, self._rooms.bytes[len(self._sizes) :])
             made.vary(self._places)
             made.finish()
-            return _Program(made, extents, list(self._rooms))
-
-    def _placed(self) -> TracedCalls:
-        """Assigns offsets to buffers of the sizes in `_rooms`."""
-        for buffer, size in zip(self._sizes, self._rooms, strict=False):
-            buffer.bytes = size
-        for step in self._schedule.steps:
-            for buffer in (*step.reads, *step.writes):
-                buffer.first = buffer.last = -1
-        placed(self._schedule, *self._place)
-        return TracedCalls(self._schedule)
+            return _Program(made, extents, list(self._rooms.bytes))
 
 
 class _Program(NamedTuple):
