@@ -28,7 +28,7 @@ from .arguments import Arguments
 from .binding import owned, tensor_type
 from .instance import Instance
 from .instances import Instances
-from .instantiation import instance_shape, instantiated
+from .instantiation import instance_shapes, instantiated
 
 if TYPE_CHECKING:
     from ..compile.pipeline import PassRecord
@@ -403,7 +403,7 @@ class Executable:
         from ..targets.reuse import Reuse
 
         reuse = self._reuse = self._reuse or Reuse()
-        shapes = {n: instance_shape(self.target, self.parameters[n], s) for n, s in shapes.items()}
+        shapes = instance_shapes(self.target, self.parameters, shapes)
         return lower_module(
             lambda: self.module, shapes, self.target, self.context, self.options, self.overwritten, reuse
         )

@@ -13,13 +13,14 @@ from ..targets.calls import called
 from ..targets.runner import Runner
 from ..targets.saved import SavedInstance
 from ..targets.target import Target
-from ..types.shape import AnyShape
+from ..types.shape import AnyShape, Shape
+from ..types.traced_int import TracedInt
 from .instance import Instance
 
 if TYPE_CHECKING:
     from ..targets.lowered import Lowered
 
-__all__ = ["instance_shape", "instantiated"]
+__all__ = ["instance_shapes", "instantiated"]
 
 
 def instantiated(
@@ -77,7 +78,16 @@ def _check_runner(given: object, call: str) -> None:
         )
 
 
-def instance_shape(target: Target, declared: AnyShape, given: AnyShape) -> AnyShape:
+def instance_shapes(
+    target: Target, declared: Mapping[str, AnyShape], given: Mapping[str, AnyShape]
+) -> Mapping[str, AnyShape]:
+    """Returns the shapes of an instance's parameters that a target specializes for; `given` if extents are traced."""
+    if any(type(d) is TracedInt for s in given.values() if isinstance(s, Shape) for d in s.dims):
+        return given
+    return {name: _instance_shape(target, declared[name], shape) for name, shape in given.items()}
+
+
+def _instance_shape(target: Target, declared: AnyShape, given: AnyShape) -> AnyShape:
     """Returns the shape that a target specializes for.  Errors: PluginError if it does not return a shape of this kind."""
     shape: object = called(target, "instance_shape", lambda: target.instance_shape(declared, given))
     if type(shape) is not type(given):

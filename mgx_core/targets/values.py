@@ -10,6 +10,7 @@ from ..records import dataclass
 from ..types.argument import Array
 from ..types.dtype import DType
 from ..types.shape import AnyShape, Shape, TupleShape, row_major
+from ..types.traced_int import alignment
 
 __all__ = [
     "NEVER_OVERWRITTEN", "Buffer", "Value", "channels_last", "count_reads", "packed_strides", "type_of", "view_of",
@@ -77,8 +78,7 @@ class Value:
         size = self.shape.dtype.size
         if self.buffer.kind in ("input", "given"):
             return min(16, size) if self.offset else max(16, size)
-        at = self.byte_offset
-        return min(start, at & -at) if at else start
+        return alignment(self.byte_offset, start)
 
     def view_at(self, offset: int, shape: Shape) -> Value:
         """Returns a view of this value, `offset` elements after its first."""

@@ -13,7 +13,8 @@ from typing import Any, Final, SupportsIndex
 from .dim import Dim, Sym, arithmetic, compare, maximum, substitute, symbol, symbols_of
 
 __all__ = [
-    "SMALLEST", "Trace", "TracedInt", "dim_of", "divides", "larger", "int_or_traced", "surely_equal", "usual", "value_of",
+    "SMALLEST", "Trace", "TracedInt", "alignment", "dim_of", "divides", "larger", "int_or_traced", "surely_equal", "usual",
+    "value_of",
 ]  # fmt: skip
 
 SPAN: Final = 64  # how much larger or smaller numbers may be than those that choices were made for
@@ -49,11 +50,18 @@ class Trace:
         """Returns the expression of a number as text, which is the same in a trace like this one."""
         return str(dim_of(number)).replace(self._suffix, "")
 
-    def usual(self, dim: Dim) -> int:
-        """Returns the number that a choice is made for; the choice is valid for other numbers of about its size."""
+    def formatted(self, number: int) -> str:
+        """Returns a number as part of a text, such as source code.  Default: its value, without the expression."""
+        return int.__repr__(number)
+
+    def usual(self, dim: Dim, span: int = SPAN) -> int:
+        """Returns the number that a choice is made for; the choice is valid for other numbers of about its size.
+
+        span: how much larger or smaller these may be.
+        """
         found = substitute(dim, self._values)
         assert isinstance(found, int)
-        for difference, relation in ((SPAN * dim - found, ">="), (dim - SPAN * found, "<=")):
+        for difference, relation in ((span * dim - found, ">="), (dim - span * found, "<=")):
             self.decides(difference, relation, True)
         return found
 
@@ -259,19 +267,37 @@ class TracedInt(int):
     def __repr__(self) -> str:
         return int.__repr__(self)
 
+    def __format__(self, spec: str) -> str:
+        return int.__format__(self, spec) if spec else self.trace.formatted(self)
+
+    def __str__(self) -> str:
+        return self.trace.formatted(self)
+
     def __reduce__(self) -> Any:
         return int, (value_of(self),)
 
 
-def usual(number: int) -> int:
-    """Returns a number for a choice that is right for all numbers, and good for similar ones; records no exact condition."""
-    return number.trace.usual(number.dim) if type(number) is TracedInt else number
+def usual(number: int, span: int = SPAN) -> int:
+    """Returns a number for a choice that is right for all numbers, and good for similar ones; records no exact condition.
+
+    span: how much larger or smaller similar ones are.
+    """
+    return number.trace.usual(number.dim, span) if type(number) is TracedInt else number
 
 
 def divides(divisor: int, number: int) -> bool:
     """Returns True if a number is a multiple of another for all traced extents."""
     rest = number % divisor
     return type(rest) is not TracedInt and rest == 0
+
+
+def alignment(number: int, most: int) -> int:
+    """Returns the largest power of two up to `most`, which is one, that divides a number for all traced extents."""
+    if type(number) is not TracedInt:
+        return min(most, number & -number) if number else most
+    while not divides(most, number):
+        most //= 2
+    return most
 
 
 def surely_equal(a: Sequence[int], b: Sequence[int]) -> bool:
