@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from mgx_core.types.dim import symbol
-from mgx_core.types.traced_int import SMALLEST, SPAN, Trace, TracedInt, divides, larger, usual, value_of
+from mgx_core.types.traced_int import SMALLEST, SPAN, Trace, TracedInt, alignment, divides, larger, usual, value_of
 
 
 def traced(*values: int) -> tuple[Trace, list[Any]]:
@@ -118,3 +118,27 @@ def test_symbols_of_a_file_are_never_compiled() -> None:
     assert foreign < 100
     with pytest.raises(ValueError, match=r"exit\(\).*not traced"):
         trace.test()
+
+
+def test_choices_for_numbers_closer_to_each_other_have_narrower_conditions() -> None:
+    trace, (a,) = traced(40)
+    assert usual(a, 8) == 40
+    test = trace.test()
+    assert [test(x) for x in (4, 5, 320, 321)] == [False, True, True, False]
+
+
+def test_alignments_hold_for_all_extents() -> None:
+    trace, (a,) = traced(64)
+    assert [alignment(n, 16) for n in (a, 2 * a, 48 * a, 48 * a + 8, 32 * (a // 3))] == [1, 2, 16, 8, 16]
+    assert [alignment(n, 256) for n in (0, 1, 24, 512)] == [256, 1, 8, 256]
+    assert not trace.conditions
+
+
+def test_a_trace_decides_how_numbers_are_formatted() -> None:
+    class Named(Trace):
+        def formatted(self, number: int) -> str:
+            return f"<{self.text(number)}>"
+
+    plain, named = Trace().extent(7), Named().extent(7)
+    assert (f"{plain + 1}", str(plain), repr(plain)) == ("8", "7", "7")
+    assert (f"{named + 1}", str(named), repr(named), f"{named:3}") == ("<x0+1>", "<x0>", "7", "  7")
