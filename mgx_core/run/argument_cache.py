@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
@@ -20,12 +20,17 @@ ArgumentKey = tuple[tuple[np.dtype[Any], tuple[int, ...]], ...]
 
 
 def argument_key(
-    parameters: Mapping[str, Any], names: Iterable[str], held: Mapping[str, Argument]
+    parameters: Mapping[str, Any],
+    names: Iterable[str],
+    held: Mapping[str, Argument],
+    accept: Callable[[Any], Value | None] | None = None,
 ) -> tuple[ArgumentKey, list[Any]] | None:
     """Returns the key (element types and extents) and the arrays of arguments; None if the key does not determine validity.
 
-    It does for C-contiguous arrays in host memory of numbers in native byte order or of `str`, also inside an `Argument`.
-    held: results of an earlier run used as arguments, whose types never change.
+    It does for C-contiguous arrays in host memory of numbers in native byte order or of `str`, also inside an `Argument`, and
+    for tensors in the target's memory.
+    held: results of an earlier run used as arguments, whose types never change; accept: `Target.accept`, if the target has memory
+    of its own.
     """
     if type(parameters) is not dict:
         return None
@@ -41,7 +46,15 @@ def argument_key(
         value = parameters.get(name)
         if isinstance(value, Argument):
             value = value.value
-        if type(value) is not np.ndarray or not value.flags.c_contiguous:
+        if type(value) is not np.ndarray:
+            there = None if accept is None else _accepted(accept, value)
+            if there is None:
+                return None
+            shape = there.device_shape
+            key.append((shape.numpy_dtype, shape.dims))
+            values.append(there)
+            continue
+        if not value.flags.c_contiguous:
             return None
         dtype = value.dtype
         if dtype.kind in NUMERIC:
@@ -53,6 +66,14 @@ def argument_key(
         key.append((dtype, value.shape))
         values.append(value)
     return (tuple(key), values) if len(key) == len(parameters) else None
+
+
+def _accepted(accept: Callable[[Any], Any], value: Any) -> Any:
+    """Returns a tensor in the target's memory; None for other values, and for those whose binding reports an error."""
+    try:
+        return accept(value)
+    except Exception:
+        return None
 
 
 class ArgumentCache(Generic[Made]):

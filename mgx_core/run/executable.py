@@ -89,6 +89,7 @@ class Executable:
         self._arguments = Arguments(
             self.parameters, target, context, None if options.offload_copy else lambda: self.module.output_shapes()
         )
+        self._accept = (lambda value: target.accept(value, context)) if target.own_memory else None
         self._lock = threading.RLock()
         self._times_runs, self._shows_values = timed(), traced("run")
         self._watched = self._times_runs or self._shows_values
@@ -156,7 +157,7 @@ class Executable:
         to return, in this order, without duplicates; None: all.
         Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape.
         """
-        known = None if self._watched else argument_key(parameters, self.parameters, held)
+        known = None if self._watched else argument_key(parameters, self.parameters, held, self._accept)
         if known is not None:
             instance = self._instances.validated(known[0]) or self._open_for(known[0])
             if instance is not None:
@@ -290,8 +291,13 @@ class Executable:
             again = self._repeats.get(key)
             if again is not None:
                 return again(parameters, stream)
-        values = self.bind(parameters)
-        runner = self.instance(values).runner
+        known = argument_key(parameters, self.parameters, NOTHING, self._accept) if self._accept else None
+        opened = None if known is None else self._open_for(known[0])
+        if known is not None and opened is not None:
+            values, runner = known[1], opened.runner
+        else:
+            values = self.bind(parameters)
+            runner = self.instance(values).runner
         places = self._arguments.places_in(parameters) if len(parameters) > len(self.parameters) else {}
         enqueued = runner.run_async(values, stream, places)
         if enqueued is None:
