@@ -12,7 +12,7 @@ from mgx_core import dtype
 from mgx_core.errors import DeviceError, No, ParameterError
 from mgx_gpu_hip.library import Activation, GemmProblem, Libraries, Matrix
 from mgx_gpu_hip.library.blas_constants import CUBLASLT, HIPBLASLT, BlasTable
-from mgx_gpu_hip.library.gemm import Blas
+from mgx_gpu_hip.library.gemm import Blas, GemmPlan
 
 RELU = Activation("relu")
 
@@ -29,6 +29,8 @@ class FakeBlas:
         self.preferences: list[dict[int, int]] = []
         self.products: list[tuple[Any, ...]] = []
         self.fail: dict[str, int] = {}
+        self.checked: list[tuple[int, int, list[tuple[int, int, int]]]] = []
+        self.state = 0  # of an algorithm that is checked
         self.next = 0x100
 
     def __getattr__(self, name: str) -> Any:
@@ -102,6 +104,12 @@ class FakeBlas:
             results[i].algorithm[0] = 7 + i
             results[i].workspace = 1024 * i
 
+    def do_MatmulAlgoCheck(
+        self, handle: Any, desc: Any, a: Any, b: Any, c: Any, d: Any, algorithm: Any, result: Any
+    ) -> None:
+        self.checked.append((desc.value, algorithm[0], [self.layouts[x.value][1:] for x in (a, b, d)]))
+        result.contents.workspace, result.contents.state = 512, self.state
+
     def do_Matmul(self, *args: Any) -> None:
         self.products.append(args)
 
@@ -160,6 +168,24 @@ def test_a_batch_with_shared_b_becomes_rows() -> None:
     assert (p.folded.m, p.folded.batch, p.folded.residual) == (24, 1, Matrix(dtype.float16, 16))
     assert GemmProblem.packed(8, 16, 32, batch=3).folded.batch == 3
     assert GemmProblem.packed(8, 16, 32, batch=3, a_transposed=True, b_shared=True).folded.batch == 3
+
+
+def test_an_algorithm_is_adapted_to_other_rows() -> None:
+    fake, blas = made()
+    plan = blas.plan(GemmProblem.packed(8, 16, 32))
+    assert isinstance(plan, GemmPlan)
+    fake.fail["MatmulAlgoGetHeuristic"] = 15
+    other = blas.adapted(plan, GemmProblem.packed(9, 16, 32))
+    assert isinstance(other, GemmPlan) and (other.algorithm, other.workspace) == (plan.algorithm, 512)
+    assert fake.checked == [(plan.descriptors.desc.value, b"\7", [(16, 32, 16), (32, 9, 32), (16, 9, 16)])]
+    other.launch(0, 1, 2, 3, workspace=4)
+    assert fake.products[0][1].value == plan.descriptors.desc.value
+    del plan  # the description of the operation is still used
+    assert list(fake.alive.values()).count("desc") == 1
+    fake.state = 7
+    assert blas.adapted(other, GemmProblem.packed(10, 16, 32)) is None
+    del other
+    assert list(fake.alive.values()) == ["handle"]
 
 
 def test_a_residual_is_c_with_beta_one() -> None:

@@ -28,6 +28,7 @@ SIGNATURES: Final[Mapping[str, str]] = {
     "MatmulPreferenceCreate": "p",
     "MatmulPreferenceDestroy": "p",
     "MatmulPreferenceSetAttribute": "pipz",
+    "MatmulAlgoCheck": "pppppppp",
     "MatmulAlgoGetHeuristic": "ppppppp" + "i" + "pp",
     "Matmul": "p" * 14 + "zp",
 }

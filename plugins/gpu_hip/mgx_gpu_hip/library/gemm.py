@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import ctypes
 import threading
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 from mgx_core.errors import DeviceError, No, ParameterError
@@ -77,6 +79,23 @@ class Blas:
             return found
         return [GemmPlan(self, problem, descriptors, algorithm, size) for algorithm, size in found]
 
+    def adapted(self, plan: GemmPlan, problem: GemmProblem) -> GemmPlan | None:
+        """Returns a plan with the algorithm of a similar problem's; None if the library cannot tell that this is possible.
+
+        problem: with other extents or strides.
+        """
+        check = self.table.prefix + "MatmulAlgoCheck"
+        if check not in self.api:
+            return None
+        x = plan.descriptors.adapted(problem.folded)
+        result, pointer = out(_result_type(self.table.algo_bytes))
+        algorithm = ctypes.create_string_buffer(plan.algorithm, len(plan.algorithm))
+        if self.api.status(check, self.handle, x.desc, x.a, x.b, x.c, x.d, algorithm, pointer):
+            return None
+        if result.state or result.workspace > WORKSPACE:
+            return None
+        return GemmPlan(self, problem, x, plan.algorithm, int(result.workspace))
+
     def _descriptors(self, p: GemmProblem) -> Descriptors | No:
         table = self.table
         parts = split(p.epilogue)
@@ -114,16 +133,7 @@ class Blas:
             for number, matrix in zip(table.alignment, operands, strict=False):
                 set_to(number, ctypes.c_uint32, matrix.align)
 
-            class Result(ctypes.Structure):
-                _fields_ = [
-                    ("algorithm", ctypes.c_uint8 * table.algo_bytes),
-                    ("workspace", ctypes.c_size_t),
-                    ("state", ctypes.c_int),
-                    ("waves", ctypes.c_float),
-                    ("reserved", ctypes.c_int * 4),
-                ]
-
-            results = (Result * count)()
+            results = (_result_type(table.algo_bytes) * count)()
             found, pointer = out(ctypes.c_int)
             status = self.api.status(
                 table.prefix + "MatmulAlgoGetHeuristic",
@@ -138,14 +148,33 @@ class Blas:
         return good
 
 
+@cache
+def _result_type(algo_bytes: int) -> Any:
+    """Returns the type of the heuristic's results."""
+
+    class Result(ctypes.Structure):
+        _fields_ = [
+            ("algorithm", ctypes.c_uint8 * algo_bytes),
+            ("workspace", ctypes.c_size_t),
+            ("state", ctypes.c_int),
+            ("waves", ctypes.c_float),
+            ("reserved", ctypes.c_int * 4),
+        ]
+
+    return Result
+
+
 class Descriptors:
     """The vendor's descriptors of one problem, passed transposed: a and b are exchanged."""
 
     def __init__(self, blas: Blas, p: GemmProblem, epilogue: int, bias: bool) -> None:
         table = blas.table
         self.blas = blas
+        self.owner: Descriptors | None = None  # of the description of the operation, which others share
         self.lock = threading.Lock()
         self.addresses: dict[str, int] = {}
+        self._address = ctypes.c_uint64()  # what `point` passes
+        self._pointer = ctypes.pointer(self._address)
         self.desc: Any = None
         self.layouts: list[Any] = []
         wide = p.compute == "f64"
@@ -171,6 +200,16 @@ class Descriptors:
             for word in ("a_scale", "b_scale"):
                 self._set(f"{word}_mode", ctypes.c_int32, OUTER_VECTORS)
                 self.point(f"{word}_pointer", PLACEHOLDER)  # the search refuses vectors without an address
+        self._lay_out(p)
+
+    def adapted(self, p: GemmProblem) -> Descriptors:
+        """Returns descriptors for other extents and strides, which share the description of the operation."""
+        made = copy.copy(self)
+        made.owner, made.layouts = self, []
+        made._lay_out(p)
+        return made
+
+    def _lay_out(self, p: GemmProblem) -> None:
         self.a = self._layout(p.b, p.k, p.n, p.batch)
         self.b = self._layout(p.a, p.m, p.k, p.batch)
         self.d = self._layout(p.d, p.m, p.n, p.batch)
@@ -203,14 +242,15 @@ class Descriptors:
     def point(self, word: str, address: int) -> None:
         """Sets the address of a vector of the epilogue."""
         if address != self.addresses.get(word):
-            self._set(word, ctypes.c_uint64, address)
+            self._address.value = address
+            self.blas.call("MatmulDescSetAttribute", self.desc, self.blas.table.desc[word], self._pointer, 8)
             self.addresses[word] = address
 
     def __del__(self) -> None:
         try:
             for layout in self.layouts:
                 self.blas.call("MatrixLayoutDestroy", layout)
-            if self.desc is not None:
+            if self.desc is not None and self.owner is None:
                 self.blas.call("MatmulDescDestroy", self.desc)
         except (DeviceError, TypeError, AttributeError):  # at exit the library may have been unloaded first
             pass
@@ -229,7 +269,7 @@ class GemmPlan:
         self.problem = problem
         self.workspace = workspace
         self.algorithm = algorithm
-        self._descriptors = descriptors
+        self.descriptors = descriptors
         self._algorithm = ctypes.create_string_buffer(algorithm, len(algorithm))
         self._function = blas.api.functions[blas.table.prefix + "Matmul"]
         self._biased = "bias" in problem.epilogue
@@ -270,7 +310,7 @@ class GemmPlan:
             raise ParameterError(f"{self.name}: factors must be given if and only if the problem is scaled")
         if workspace is None and self.workspace:
             raise ParameterError(f"{self.name} requires a workspace of {self.workspace} bytes")
-        x = self._descriptors
+        x = self.descriptors
         alpha, beta = x.scalars
         with x.lock:
             # a and b are exchanged
