@@ -12,7 +12,7 @@ from kernel_trial import generate, run, same, tensor, traits
 import mgx_core as mgx
 from mgx_core.errors import No
 from mgx_core.types.shape import row_major
-from mgx_gpu_hip.codegen.extents import SymbolicInt, arguments, plain
+from mgx_gpu_hip.codegen.extents import KernelTrace, SymbolicInt, arguments, plain
 from mgx_gpu_hip.codegen.generators import source_of
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
 
@@ -39,6 +39,22 @@ def test_compile_time_constants_are_written_as_numbers() -> None:
     assert "if (i < n0x) q0[i * wide1x] = s2x - long_3x;" in made
     assert "k(float* q0, u32 n0x, u64 wide1x, i32 s2x, i64 long_3x)" in made
     assert added == {"k": [("u32", 6), ("u64", 36), ("i32", 6), ("i64", 6)]}
+
+
+def test_traced_numbers_are_arguments_except_where_constants_are_required() -> None:
+    trace = KernelTrace()
+    n = trace.extent(6)
+    with arguments() as recorder:
+        text = f"KERNEL(64) k(float* q0) {{\n  if (i < {n}u) q0[i * {n * n}ull] = {n - n + 3} - {n}u;\n}}\n"
+        made, added = recorder.resolved(text)
+    assert "k(float* q0, u32 n0x, u64 wide1x) {\n  if (i < n0x) q0[i * wide1x] = 3 - n0x;" in made
+    assert [(kind, trace.text(value)) for kind, value in added["k"]] == [("u32", "x0"), ("u64", "x0*x0")]
+    test = trace.test()
+    assert test(7) and not test(1 << 32)
+    with arguments() as recorder:
+        assert recorder.message(f"rows of {n}") == "rows of 6" and test(7)
+        made, _ = recorder.resolved(f"KERNEL(64) k(float* q0) {{\n  SHARED(float, x, [{n}]);\n}}\n")
+    assert "[6]);" in made and not trace.test()(7)
 
 
 def test_refusals_name_the_extents_that_they_are_about() -> None:

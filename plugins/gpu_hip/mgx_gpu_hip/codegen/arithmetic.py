@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from mgx_core import Module, No, Shape
@@ -12,11 +13,12 @@ from mgx_core.ops.reduce import ReduceAll, ReduceMin
 from mgx_core.ops.rotary import RotaryEmbedding
 
 from .elements import Coordinates, as_unsigned, each_element, offset_of
+from .pointwise import one_launch
 from .primitives import constant
 from .reduce import fused_reduce
 from .source import DeviceTraits, KernelSource, Tensor, compute_type, storage_type, to_compute, to_storage
 
-__all__ = ["dynamic_range", "eye_like", "logical", "lrn", "rotary", "trilu"]
+__all__ = ["dynamic_range", "extents", "eye_like", "logical", "lrn", "rotary", "trilu"]
 
 
 def logical(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
@@ -51,6 +53,12 @@ def dynamic_range(
         return [], [to_storage(f"({kind})({value})", y.dtype)]
 
     return each_element("dynamic_range", [start, None, delta], [y], traits, element, unroll=1)
+
+
+def extents(lens: Sequence[int], y: Tensor) -> KernelSource:
+    """Returns a kernel that stores extents, which may be arguments of the launch."""
+    lines = [f"q0[{axis}] = {n}ll;" for axis, n in enumerate(lens)]
+    return one_launch("extents", lines, [], [y], 1, 1)
 
 
 def eye_like(op: Any, y: Tensor, traits: DeviceTraits) -> KernelSource:

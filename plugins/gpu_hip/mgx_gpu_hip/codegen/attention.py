@@ -14,7 +14,7 @@ from .attention_pattern import Pattern
 from .attention_split import ROWS, split_keys, waves_for
 from .attention_tiles import tiled_attention
 from .attention_warpgroup import fits_warpgroups, warpgroup_attention, warpgroup_microseconds
-from .extents import plain
+from .extents import estimated
 from .geometry import ceil_div
 from .source import DeviceTraits, KernelSource, finish
 
@@ -33,19 +33,19 @@ def attention_microseconds(p: Pattern, traits: DeviceTraits) -> float:
     """Returns estimated microseconds of the generated kernel for 16-bit operands, fitted to measurements on an H200."""
     if waves_for(p, traits) == 1 and fits_warpgroups(p, traits):
         return warpgroup_microseconds(p)
-    return 5.5 + float(plain(flops(p))) / 9e7
+    return 5.5 + estimated(flops(p)) / 9e7
 
 
 def reading_microseconds(p: Pattern, traits: DeviceTraits) -> float:
     """Returns the same where the waves of a block split its keys: all blocks read all keys and values of their heads."""
     if waves_for(p, traits) < 2:
         return 0.0
-    return 5.5 + float(plain(ceil_div(p.s, ROWS) * heads(p) * p.t * (p.d + p.e))) * 2 / 2.5e6
+    return 5.5 + estimated(ceil_div(p.s, ROWS) * heads(p) * p.t * (p.d + p.e)) * 2 / 2.5e6
 
 
 def separate_microseconds(p: Pattern) -> float:
     """Returns estimated microseconds of two products of a library and the softmax between them."""
-    return 9.0 + float(plain(flops(p))) / 3e8 + float(plain(heads(p) * p.s * p.t)) * 8 / 3e6
+    return 9.0 + estimated(flops(p)) / 3e8 + estimated(heads(p) * p.s * p.t) * 8 / 3e6
 
 
 def attention_kernel(p: Pattern, traits: DeviceTraits) -> KernelSource | No:

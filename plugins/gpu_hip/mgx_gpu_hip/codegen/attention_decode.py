@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mgx_core.types.dtype import DType
+from mgx_core.types.traced_int import usual
 
 from .attention_parts import batch_setup, flops, heads, key_bound, logit, merged, out_setup, result
 from .attention_pattern import Pattern
@@ -44,7 +45,7 @@ def decode_attention(p: Pattern, traits: DeviceTraits) -> KernelSource:
     threads = 128 if traits.wave == 32 else 256
     teams = threads // lanes
     total = heads(p) * p.s
-    splits = max(1, min(ceil_div(p.t, 4 * teams), ceil_div(2 * traits.sm_count, total)))
+    splits = max(1, min(ceil_div(usual(p.t, 8), 4 * teams), ceil_div(2 * traits.sm_count, usual(total))))
     cluster = traits.clusters and CLUSTER <= splits <= 2 * CLUSTER
     splits = CLUSTER if cluster else splits
     share = ceil_div(p.t, splits)

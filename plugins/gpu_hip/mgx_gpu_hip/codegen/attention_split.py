@@ -7,7 +7,7 @@ from mgx_core import No
 from .attention_parts import batch_setup, copy_tile, finish_kernel, heads, key_bound, result
 from .attention_pattern import Pattern
 from .attention_tiles import accumulate_values, compute_scores, load_queries
-from .extents import SymbolicInt, plain
+from .extents import plain, varies
 from .geometry import aligned, ceil_div
 from .source import DeviceTraits, KernelSource, storage_type
 
@@ -29,7 +29,7 @@ def _wide(size: int) -> int:
 
 def waves_for(p: Pattern, traits: DeviceTraits) -> int:
     """Returns the number of waves to split a block's keys over; 1 if blocks of several waves of queries fill the device."""
-    symbolic = isinstance(p.d, SymbolicInt) or isinstance(p.e, SymbolicInt)
+    symbolic = varies(p.d) or varies(p.e)
     if symbolic or ceil_div(p.s, 2 * ROWS) * heads(p) >= traits.sm_count:
         return 1
     waves = int(plain(min(4, ceil_div(p.t, KEYS))))

@@ -17,7 +17,7 @@ from .attention_tiles import (
     store_results,
     zero_sums,
 )
-from .extents import SymbolicInt, plain
+from .extents import estimated, plain, varies
 from .geometry import ceil_div
 from .narrow_tiles import ALIGNED, GROUP_WAVES, JOINT
 from .narrow_warpgroup import WARPGROUP_SHARED
@@ -49,7 +49,7 @@ def fits_warpgroups(p: Pattern, traits: DeviceTraits) -> bool:
         or (p.d, p.e) != (SIZE, SIZE)
     ):
         return False
-    if any(isinstance(n, SymbolicInt) for n in (p.s, p.t)):
+    if any(varies(n) for n in (p.s, p.t)):
         return False
     swizzled = all(copied_at_once(p, access, SIZE) * p.tensor(access).dtype.size == 16 for access in (p.k, p.v))
     return swizzled and RESIDENT * _shared_bytes(p, traits) <= traits.shared_most
@@ -57,7 +57,7 @@ def fits_warpgroups(p: Pattern, traits: DeviceTraits) -> bool:
 
 def warpgroup_microseconds(p: Pattern) -> float:
     """Returns estimated microseconds; the errors of eight measurements on an H200 are 5 to 20 %."""
-    return 4.0 + float(plain(4 * heads(p) * ceil_div(p.s, ROWS) * ROWS * ceil_div(p.t, 16) * 16 * SIZE)) / 2.8e8
+    return 4.0 + estimated(4 * heads(p) * ceil_div(p.s, ROWS) * ROWS * ceil_div(p.t, 16) * 16 * SIZE) / 2.8e8
 
 
 def _tiles(p: Pattern, traits: DeviceTraits) -> int:

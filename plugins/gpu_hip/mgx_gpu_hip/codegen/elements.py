@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mgx_core import dtype as dt
+from mgx_core.types.traced_int import usual
 
 from .geometry import decompose, index_type, load_code, memory_order, offset_code, store_code, vector_width
 from .pointwise import each_item
@@ -97,7 +98,7 @@ def each_element(
     if elements == 0:
         return finish(word, before, [], inputs, outputs)
     most = min(unroll, 16 // max(y.dtype.size for y in outputs))
-    while most > 1 and elements < most * traits.sm_count * 512:
+    while most > 1 and usual(elements) < most * traits.sm_count * 512:
         most //= 2
     threads = _Threads(outputs, max(most, 1))
     lines, at, width = threads.lines, threads.at, threads.width

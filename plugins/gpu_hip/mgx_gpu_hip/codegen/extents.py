@@ -1,4 +1,4 @@
-"""Symbolic extents: plain numbers to the generators, arguments in the kernel source.
+"""Symbolic extents: plain numbers to the generators, arguments in the kernel source.  Traced numbers are formatted likewise.
 
 A `SymbolicInt` is an int with its value in this instance, so that generators decide as for a static extent.  When it is formatted
 into kernel source under `arguments`, the source gets a parameter and the launch an argument.  One source then serves all
@@ -13,7 +13,12 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 
-__all__ = ["Recorder", "SymbolicInt", "arguments", "is_symbolic", "marked", "plain", "remembered", "symbolic"]
+from mgx_core.types.traced_int import Trace, TracedInt, usual, value_of
+
+__all__ = [
+    "KernelTrace", "Recorder", "SymbolicInt", "arguments", "estimated", "is_symbolic", "marked", "plain", "remembered",
+    "symbolic", "varies",
+]  # fmt: skip
 
 Terms: TypeAlias = "Mapping[tuple[str, ...], int]"  # a polynomial: coefficients by the sorted names of the factors
 
@@ -143,6 +148,16 @@ def plain(x: Any) -> Any:
     return int(x) if type(x) is SymbolicInt else x
 
 
+def varies(x: Any) -> bool:
+    """Returns True for an extent, or a number computed from some, that is an argument of kernels."""
+    return isinstance(x, (SymbolicInt, TracedInt))
+
+
+def estimated(x: Any) -> float:
+    """Returns a number for a cost model; a traced one as a choice that is good for numbers of about its size."""
+    return float(usual(x) if type(x) is TracedInt else plain(x))
+
+
 class Recorder:
     """Collects the symbolic extents formatted into a kernel's source."""
 
@@ -150,12 +165,18 @@ class Recorder:
         self.numbers: dict[tuple[str, int], int] = {}  # by polynomial and value
         self.values: list[Any] = []  # ints or traced numbers
 
-    def place(self, x: SymbolicInt) -> str:
+    def place(self, x: int) -> str:
         value: Any = plain(x)
-        number = self.numbers.setdefault((text_of(x), int(getattr(value, "number", value))), len(self.values))
+        if type(x) is TracedInt:
+            key = x.trace.text(x), value_of(x)
+        else:
+            key = text_of(x), int(getattr(value, "number", value))
+        number = self.numbers.setdefault(key, len(self.values))
         if number == len(self.values):
             self.values.append(value)
-        elif type(value) is not int:  # traced numbers; the first one of equal extents is kept
+        elif type(value) is TracedInt:
+            pass
+        elif type(value) is not int:  # numbers in a trace of a generator; the first one of equal extents is kept
             value.shares(self.values[number])
         elif type(self.values[number]) is not int:
             self.values[number].shares(value)
@@ -163,7 +184,11 @@ class Recorder:
 
     def fixed(self, text: str) -> str:
         """Returns the source with the values substituted for the placeholders."""
-        return _PLACE.sub(lambda found: f"{self.values[int(found[1])]}{found[2] or ''}", text)
+        return _PLACE.sub(lambda found: f"{_constant(self.values[int(found[1])])}{found[2] or ''}", text)
+
+    def message(self, text: str) -> str:
+        """Returns the text of a message with the values substituted for the placeholders."""
+        return _PLACE.sub(lambda found: f"{value_of(self.values[int(found[1])])}{found[2] or ''}", text)
 
     def resolved(self, text: str) -> tuple[str, dict[str, list[tuple[str, int]]]]:
         """Returns the source with placeholders in kernels replaced by arguments, and each kernel's arguments as (C type, value).
@@ -197,6 +222,19 @@ class Recorder:
         return own.setdefault((kind, number), f"{_TYPES[kind]}{len(own)}x")
 
 
+def _constant(x: Any) -> Any:
+    """Returns a number that source code contains as a constant; extents that are traced cannot change then."""
+    return int(x) if type(x) is TracedInt else x
+
+
+class KernelTrace(Trace):
+    """A trace of extents that are arguments of kernels, like symbolic ones."""
+
+    def formatted(self, number: int) -> str:
+        recorder = _recording.get()
+        return super().formatted(number) if recorder is None else recorder.place(number)
+
+
 _recording: ContextVar[Recorder | None] = ContextVar("mgx_gpu_extents", default=None)
 
 
@@ -219,7 +257,7 @@ def arguments() -> Iterator[Recorder]:
 def remembered(n: int, shapes: Iterable[Sequence[int]]) -> int:
     """Returns the symbolic extent that a number equals, if there is one: op attributes are plain numbers that may derive from
     extents."""
-    if isinstance(n, SymbolicInt):
+    if varies(n):
         return n
     return next((d for lens in shapes for d in lens if isinstance(d, SymbolicInt) and d == n), n)
 

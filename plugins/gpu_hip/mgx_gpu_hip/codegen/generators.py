@@ -41,7 +41,7 @@ def source_of(
             made = write(op, tensors(inputs), [Tensor.of(y) for y in outputs], traits, modules)
         except (UnsupportedError, ShapeError) as error:
             made = No(str(error))
-        return No(recorder.fixed(made.why)) if isinstance(made, No) else made
+        return No(recorder.message(made.why)) if isinstance(made, No) else made
 
 
 def copying(function: Callable[..., Generated]) -> Generator:

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from mgx_core.types.traced_int import divides
+
 from .source import Tensor, storage_type
 
 __all__ = [
@@ -88,13 +90,13 @@ def aligned(x: Tensor, strides: Sequence[int], offset: int, width: int) -> bool:
     if not strides or strides[-1] != 1:
         return False
     unit = min(16, width * x.dtype.size)
-    return x.align % unit == 0 and all(s * x.dtype.size % unit == 0 for s in (*strides[:-1], offset))
+    return x.align % unit == 0 and all(divides(unit, s * x.dtype.size) for s in (*strides[:-1], offset))
 
 
 def vector_width(extent: int, xs: Sequence[tuple[Tensor, Sequence[int], int]], most: int = 16) -> int:
     """Returns the widest vector that divides the last axis and is aligned for all `xs` (tensor, strides, offset)."""
     width = most
-    while width > 1 and (extent % width or not all(aligned(x, s, o, width) for x, s, o in xs)):
+    while width > 1 and (not divides(width, extent) or not all(aligned(x, s, o, width) for x, s, o in xs)):
         width //= 2
     return width
 

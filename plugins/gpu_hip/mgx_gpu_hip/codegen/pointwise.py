@@ -8,6 +8,7 @@ from math import prod
 from typing import NamedTuple
 
 from mgx_core import Module
+from mgx_core.types.traced_int import divides, usual
 
 from .bodies import Access, Body
 from .evaluate import body_function
@@ -51,6 +52,7 @@ STRAIGHT = 128  # contiguous bytes that adjacent threads write together
 def threads_of(count: int, traits: DeviceTraits) -> int:
     """Returns threads per block for `count` independent items: fewer if that keeps more multiprocessors busy."""
     threads = 256
+    count = usual(count)
     while threads > 64 and ceil_div(count, threads) < 2 * traits.sm_count:
         threads //= 2
     return max(threads, traits.wave)
@@ -115,14 +117,14 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
     reads = [s or (0,) for s in plan.read_strides]
     writes = [s or (1,) for s in plan.write_strides]
     width = preferred_width([*(plan.inputs[a.index] for a in plan.accesses), *plan.outputs])
-    while width > 1 and plan.loop.count < width * traits.wave * traits.sm_count:
+    while width > 1 and usual(plan.loop.count) < width * traits.wave * traits.sm_count:
         width //= 2
     flat = len(dims) == 1 and all(s[0] == 1 for s in writes)
-    tail = 0
+    odd = False
     if flat:
         while width > 1 and not all(aligned(y, s, 0, width) for y, s in zip(plan.outputs, writes, strict=True)):
             width //= 2
-        tail = dims[0] % width
+        odd = not divides(width, dims[0])
     else:
         width = vector_width(dims[-1], [(y, s, 0) for y, s in zip(plan.outputs, writes, strict=True)], width)
     groups = (*dims[:-1], ceil_div(dims[-1], width))
@@ -163,9 +165,9 @@ def _linear(plan: _Plan, traits: DeviceTraits) -> tuple[str, KernelLaunch]:
         fast = [f"UNROLL for (u32 line = 0; line < {lines.number}u; ++line) {{", *(f"  {code}" for code in fast), "}"]
     numbers = [Number("u32", ceil_div(plan.loop.count, width) if flat else prod(groups))]
     parameters = [*plan.pointers, "u32 n"]
-    if tail:
+    if odd:
         parameters.append("u32 odd")
-        numbers.append(Number("u32", tail))
+        numbers.append(Number("u32", dims[0] % width))
         here, more = ("i", "k") if index == "u32" else ("(u64)i", "(u64)k")
         slow = [
             f"p{a.index}[{here} * {width}u * {r.step}u + {more} * {r.step}u{f' + {r.offset}u' if r.offset else ''}]"
@@ -205,9 +207,9 @@ def _lines(groups: Sequence[int], width: int, plan: _Plan, traits: DeviceTraits)
         extent = groups[axis]
         if inside >= STRAIGHT and type(extent) is int:
             counts = [n for n in range(2, MAX_LINES + 1) if extent % n == 0]
-            if counts and plain(prod(groups)) // counts[-1] >= 4096 * traits.sm_count:
+            if counts and usual(plain(prod(groups))) // counts[-1] >= 4096 * traits.sm_count:
                 return _Lines(axis, counts[-1])
-        inside *= plain(extent)
+        inside *= usual(plain(extent))
     return None
 
 
@@ -291,9 +293,9 @@ def each_item(
 def _tile_axis(plan: _Plan) -> int | None:
     """Returns the axis along which transposed inputs are contiguous, if there are any and tiles pay off."""
     dims = plan.loop.dims
-    if len(dims) < 2 or dims[-1] < MIN_TILE or any(s[-1] != 1 for s in plan.write_strides):
+    if len(dims) < 2 or usual(dims[-1]) < MIN_TILE or any(s[-1] != 1 for s in plan.write_strides):
         return None
-    axes = {s.index(1) for s in plan.read_strides if s[-1] > 1 and 1 in s and dims[s.index(1)] >= MIN_TILE}
+    axes = {s.index(1) for s in plan.read_strides if s[-1] > 1 and 1 in s and usual(dims[s.index(1)]) >= MIN_TILE}
     return axes.pop() if len(axes) == 1 else None
 
 
@@ -301,7 +303,7 @@ def _tiled(plan: _Plan, traits: DeviceTraits, across: int) -> tuple[str, KernelL
     dims = plan.loop.dims
     through = [n for n, s in enumerate(plan.read_strides) if s[-1] > 1 and s[across] == 1]
     sizes = [plan.inputs[plan.accesses[n].index].dtype.size for n in through]
-    side = 64 if max(sizes) <= 2 and dims[-1] >= 64 and dims[across] >= 64 else 32
+    side = 64 if max(sizes) <= 2 and usual(dims[-1]) >= 64 and usual(dims[across]) >= 64 else 32
     if sum(sizes) * side * (side + 2) > traits.shared_bytes * 3 // 4:
         side = 32
     if sum(sizes) * side * (side + 2) > traits.shared_bytes:

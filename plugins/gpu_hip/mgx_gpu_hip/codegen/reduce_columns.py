@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from mgx_core.types.traced_int import usual
+
 from .bodies import Access, Source
 from .evaluate import Evaluator
 from .expressions import Lines, Value, store_value
-from .extents import SymbolicInt
+from .extents import varies
 from .geometry import Reader, ceil_div, decompose, distance, offset_code, preferred_width, store_code, vector_width
 from .pointwise import braced, kernel
 from .reductions import Plan, Reduction, element_value
@@ -54,29 +56,30 @@ def _shape(plan: Plan, traits: DeviceTraits) -> _Shape:
         for n, a in full
         if plan.kept_strides(n)[-1] == 1
     ]
-    while wish > 1 and plan.rows // wish < traits.wave * traits.sm_count:
+    rows, length = usual(plan.rows), usual(plan.length)
+    while wish > 1 and rows // wish < traits.wave * traits.sm_count:
         wish //= 2
     width = vector_width(plan.kept.dims[-1], candidates, wish)
-    if plan.length <= SHORT:
+    if length <= SHORT:
         across = 256
-        while across > 32 and plan.rows // width < across * traits.sm_count:
+        while across > 32 and rows // width < across * traits.sm_count:
             across //= 2
         return _Shape(width, across, 1, 1)
     across = 32
-    while across > 8 and plan.rows // width < across:
+    while across > 8 and rows // width < across:
         across //= 2
     down = 8
-    while down < 256 // across or (down * across < 512 and plan.length > 16 * down):
+    while down < 256 // across or (down * across < 512 and length > 16 * down):
         down *= 2
-    blocks = ceil_div(plan.rows // width, across)
-    if plan.last and blocks < 2 * traits.sm_count and plan.length >= LONG:
+    blocks = ceil_div(rows // width, across)
+    if plan.last and blocks < 2 * traits.sm_count and length >= LONG:
         # several passes wait for memory in turn: more blocks, each with one sector of each row
         size = min(plan.inputs[a.index].dtype.size for _, a in full)
         across, down = max(8, min(across, SECTOR // (width * size))), 32
-        blocks = ceil_div(plan.rows // width, across)
+        blocks = ceil_div(rows // width, across)
     splits = 1
-    if blocks < traits.sm_count and plan.length > 32 * down:
-        splits = max(1, min(ceil_div(plan.length, 8 * down), ceil_div(2 * traits.sm_count, blocks), 64))
+    if blocks < traits.sm_count and length > 32 * down:
+        splits = max(1, min(ceil_div(length, 8 * down), ceil_div(2 * traits.sm_count, blocks), 64))
     return _Shape(width, across, down, splits)
 
 
@@ -275,7 +278,7 @@ def _loop(
             body.append(f"if (live) y{n}[{places[n]} + k * {distance(strides[-1], width)}] = {code};")
     inner += [*braced(f"UNROLL for (int k = 0; k < {width}; ++k)", body), *late]
     turns = ceil_div(plan.length, shape.down)
-    if not split and not isinstance(plan.length, SymbolicInt) and turns * width * len(reads) <= UNROLLED:
+    if not split and not varies(plan.length) and turns * width * len(reads) <= UNROLLED:
         place = f"turn * {shape.down}u + threadIdx.y" if shape.down > 1 else "turn"
         guard = [f"if (at >= {plan.length}u) continue;"] if plan.length % shape.down else []
         inner = [f"const u32 at = {place};", *guard, *inner]

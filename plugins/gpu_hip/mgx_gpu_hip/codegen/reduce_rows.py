@@ -7,9 +7,11 @@ channels, with channels last) share a block, whose adjacent threads read adjacen
 
 from __future__ import annotations
 
+from mgx_core.types.traced_int import TracedInt, larger, usual
+
 from .bodies import Source
 from .expressions import store_value
-from .extents import SymbolicInt
+from .extents import varies
 from .geometry import ceil_div, power_of_two, preferred_width, vector_width
 from .pointwise import braced, kernel, threads_of
 from .reductions import Plan, Reduction
@@ -66,27 +68,30 @@ def _width(plan: Plan) -> int:
 
 def _shape(plan: Plan, traits: DeviceTraits) -> RowShape:
     width = _width(plan)
-    groups = max(plan.length // width, 1)
+    groups = larger(plan.length // width, 1)
+    about, rows = usual(groups), usual(plan.rows)
     alternating = _alternating_rows(plan, width, traits)
     if alternating is not None:
         return alternating
     turns_kept = max(1, MAX_KEPT // width)
-    threads = max(min(power_of_two(groups), 8), power_of_two(ceil_div(groups, turns_kept)))
+    threads = max(min(power_of_two(about), 8), power_of_two(ceil_div(about, turns_kept)))
     wanted = traits.sm_count * 512
-    tiny = not isinstance(plan.length, SymbolicInt) and 0 < plan.length <= TINY
+    tiny = not varies(plan.length) and 0 < plan.length <= TINY
     if width == 1 and tiny and plan.rows >= 2 * wanted:
         return RowShape(1, 1, plan.length, True)
-    while threads * plan.rows < wanted and threads < groups:
+    while threads * rows < wanted and threads < about:
         threads *= 2
     if threads > traits.wave:
-        turns = ceil_div(groups, min(threads, traits.max_threads))
-        threads = ceil_div(ceil_div(groups, turns), traits.wave) * traits.wave
+        turns = ceil_div(about, min(threads, traits.max_threads))
+        threads = ceil_div(ceil_div(about, turns), traits.wave) * traits.wave
         threads = min(threads, traits.max_threads)
-    if ceil_div(groups, threads) * width > MAX_KEPT:
+    if ceil_div(about, threads) * width > MAX_KEPT:
         threads = min(traits.max_threads, 512)
-    if isinstance(plan.length, SymbolicInt):  # limits the number of source variants
+    if varies(plan.length):  # limits the number of source variants
         threads = min(power_of_two(threads), traits.max_threads)
-        return RowShape(width, threads, power_of_two(ceil_div(groups, threads)), False)
+        # no number of elements per thread suffices for all lengths
+        turns = MAX_KEPT + 1 if type(groups) is TracedInt else power_of_two(ceil_div(groups, threads))
+        return RowShape(width, threads, turns, False)
     turns = int(ceil_div(groups, threads))
     return RowShape(width, int(threads), turns, turns * threads * width == plan.length)
 
@@ -99,7 +104,7 @@ def _alternating_rows(plan: Plan, width: int, traits: DeviceTraits) -> RowShape 
     main = plan.main
     if main is None or len(plan.reduced.dims) < 2 or not plan.kept.dims:
         return None
-    if any(isinstance(d, SymbolicInt) for d in (*plan.kept.dims, *plan.reduced.dims)):
+    if any(varies(d) for d in (*plan.kept.dims, *plan.reduced.dims)):
         return None
     n, of = plan.accesses.index(main), plan.inputs[main.index]
     length, rows = plan.reduced.dims[-1], plan.kept.dims[-1]
@@ -118,8 +123,8 @@ def _alternating_rows(plan: Plan, width: int, traits: DeviceTraits) -> RowShape 
 
 
 def _splits(plan: Plan, shape: RowShape, traits: DeviceTraits) -> int:
-    blocks, length = plan.rows // shape.beside, plan.length * shape.beside
-    if shape.beside == 1 and plan.last > 1 and plan.length <= WHOLE:
+    blocks, length = usual(plan.rows // shape.beside), usual(plan.length * shape.beside)
+    if shape.beside == 1 and plan.last > 1 and length <= WHOLE:
         return 1
     if length < LONG or blocks * 2 > traits.sm_count:
         return 1

@@ -11,7 +11,7 @@ from mgx_core.ops.reduce import ReduceMean
 
 from .bodies import Access, Body, is_reduction
 from .expressions import Lines, Value
-from .extents import SymbolicInt
+from .extents import varies
 from .geometry import Loop, index_type, memory_order, merge
 from .primitives import FLOATS, UNSIGNED, constant
 from .source import NAME, Buffer, KernelLaunch, KernelSource, Tensor, compute_type, finish, pointers, to_compute
@@ -65,7 +65,7 @@ class Reduction:
         """Returns the accumulated value as the op's result."""
         kind = compute_type(self.ins.shape.dtype)
         if isinstance(self.ins.op, ReduceMean):
-            if self.ctype in FLOATS and isinstance(count, SymbolicInt):
+            if self.ctype in FLOATS and varies(count):
                 return f"{code} / ({self.ctype}){count}"
             if self.ctype in FLOATS:
                 return f"{code} * {constant(1 / count, self.ctype)}" if count else f"({self.ctype})m::nan()"

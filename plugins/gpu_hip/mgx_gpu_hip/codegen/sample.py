@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from mgx_core import No
 
 from .elements import offset_of
-from .extents import SymbolicInt, plain
+from .extents import plain, varies
 from .geometry import ceil_div, decompose, index_type, load_code, memory_order, nest, store_code
 from .movement import inner_axis, straight
 from .pointwise import each_item
@@ -51,7 +51,7 @@ def _channels(x: Tensor, y: Tensor, taps: int, traits: DeviceTraits) -> _Channel
     most = max(1, min(MAX_CHANNELS, MAX_READS // taps))
     while most > 1 and places * ceil_div(channels, most) < traits.sm_count * 1024:
         most //= 2
-    if isinstance(channels, SymbolicInt):
+    if varies(channels):
         return _Channels(most, False, most > 1)
     count = ceil_div(channels, ceil_div(channels, most))
     return _Channels(count, False, channels % count != 0)

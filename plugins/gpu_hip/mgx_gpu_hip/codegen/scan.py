@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.scan import PrefixScanSum
+from mgx_core.types.traced_int import usual
 
 from .elements import pointers
 from .geometry import ceil_div, decompose, offset_code, vector_width
@@ -107,13 +108,14 @@ def prefix_scan(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSo
     kind = compute_type(x.dtype)
     kind = "double" if kind in FLOATS else UNSIGNED.get(kind, kind)
     how = "Sum" if isinstance(op, PrefixScanSum) else "Prod"
-    block = n >= MAX_SHORT and (x.strides[axis] == 1 or rows < ADJACENT)
+    about, lines = usual(n), usual(rows)
+    block = about >= MAX_SHORT and (x.strides[axis] == 1 or lines < ADJACENT)
     form, busy = ("block", 2 * traits.sm_count) if block else ("thread", 256 * traits.sm_count)
     parts, share, items = 1, n, ITEMS
     if how == "Prod" and kind in FLOATS:
         items = 1  # products of long runs could overflow although a zero before them makes the result 0
-    elif 2 * rows < busy and n >= MIN_SPLIT[form]:
-        parts = min(ceil_div(n, MIN_PART[form]), ceil_div(2 * busy, rows), MAX_PARTS)
+    elif 2 * lines < busy and about >= MIN_SPLIT[form]:
+        parts = min(ceil_div(about, MIN_PART[form]), ceil_div(2 * busy, lines), MAX_PARTS)
         unit = BLOCK * ITEMS if block else 1
         share = ceil_div(ceil_div(n, unit), parts) * unit
         parts = ceil_div(n, share)

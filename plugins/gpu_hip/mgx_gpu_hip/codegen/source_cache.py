@@ -20,7 +20,7 @@ from .generators import Generated, Generator, source_of
 from .source import DeviceTraits, KernelLaunch, KernelSource, Number, Tensor
 from .tracing import Follow, Trace, Traced
 
-__all__ = ["SourceCache"]
+__all__ = ["SourceCache", "numbers_of", "with_numbers"]
 
 MAX_ENTRIES: Final = 512  # maximum number of cached kernels
 VARIANTS: Final = 8  # maximum traces per kernel, one per set of decisions
@@ -223,7 +223,7 @@ class _Entry:
             if numbers is not None:
                 if n:
                     self.variants = [variant, *variants[:n], *variants[n + 1 :]]
-                return _with_numbers(variant.source, iter(numbers))
+                return with_numbers(variant.source, iter(numbers))
         return None
 
     def worth_tracing(self) -> bool:
@@ -292,7 +292,7 @@ def _trace(
         places: list[Any] = [] if isinstance(source, No) else list(chain(*source.extents))
         if isinstance(source, No) or any(type(x) is Traced for x in places):
             return None
-        return _Variant(source, tracing.trace.follow(list(_numbers(source))))
+        return _Variant(source, tracing.trace.follow(list(numbers_of(source))))
     except Exception:  # the generator requires ints; it has run with them before, so this is expected
         return None
 
@@ -300,7 +300,7 @@ def _trace(
 def _reproduces(variant: _Variant, roots: Sequence[SymbolicInt], generated: Generated) -> bool:
     """Returns True if a trace reproduces the kernel that was generated for these extents."""
     numbers = _replay(variant.follow, roots)
-    return numbers is not None and _with_numbers(variant.source, iter(numbers)) == generated
+    return numbers is not None and with_numbers(variant.source, iter(numbers)) == generated
 
 
 def _key(
@@ -331,7 +331,7 @@ def _replay(follow: Follow, roots: Sequence[SymbolicInt]) -> tuple[Any, ...] | N
         return None
 
 
-def _numbers(source: KernelSource) -> Iterator[Any]:
+def numbers_of(source: KernelSource) -> Iterator[Any]:
     """Yields all numbers of a kernel that may vary."""
     for la in source.launches:
         yield from (*la.grid, *la.block, la.shared_bytes)
@@ -339,8 +339,8 @@ def _numbers(source: KernelSource) -> Iterator[Any]:
     yield from (source.flops, source.bytes, *source.scratch)
 
 
-def _with_numbers(source: KernelSource, numbers: Iterator[Any]) -> KernelSource:
-    """Returns a kernel with the numbers that `_numbers` yields replaced."""
+def with_numbers(source: KernelSource, numbers: Iterator[Any]) -> KernelSource:
+    """Returns a kernel with the numbers that `numbers_of` yields replaced."""
     launches = []
     for la in source.launches:
         grid, block = (next(numbers), next(numbers), next(numbers)), (next(numbers), next(numbers), next(numbers))
