@@ -17,7 +17,7 @@ from .emitter import LIBRARY_ALIGNMENT
 from .runtime import Function, Launch
 from .steps import CalledStep, KernelStep, LibraryStep
 
-__all__ = ["BoundStep", "bound_steps", "naming_errors", "required_alignment", "struct_codes"]
+__all__ = ["BoundStep", "GeneratedLaunch", "bound_steps", "naming_errors", "required_alignment", "struct_codes"]
 
 STRUCT_CODES: Final = {
     "u32": "I",
@@ -37,7 +37,7 @@ class BoundStep(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _GeneratedLaunch:
+class GeneratedLaunch:
     """A launch of a generated kernel; chained: positions of its `Chained` arguments."""
 
     launch: Launch
@@ -68,7 +68,7 @@ def bound_steps(
             calls = _kernel_calls(step, addresses, functions.get(id(step), {}), overlap, follows)
         made.append(BoundStep(step, calls))
     for before, after in pairwise(_in_order(made)):
-        if isinstance(before, _GeneratedLaunch) and isinstance(after, _GeneratedLaunch) and after.launch.early:
+        if isinstance(before, GeneratedLaunch) and isinstance(after, GeneratedLaunch) and after.launch.early:
             for index in before.chained:
                 before.launch.set(index, 1)
     return made
@@ -104,7 +104,7 @@ def _kernel_calls(
             else:
                 args.append(arg.value)
         launch = functions[la.entry].bind(la.grid, la.block, la.shared_bytes, args, overlap=early)
-        calls.append(_GeneratedLaunch(launch, tuple(n for n, a in enumerate(la.args) if isinstance(a, Chained))))
+        calls.append(GeneratedLaunch(launch, tuple(n for n, a in enumerate(la.args) if isinstance(a, Chained))))
         early = overlap
     return calls
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from mgx_core import CompileOptions, Instruction, Kernels, Launch, Module, No, Operation, Shape
 from mgx_core.compile.lower import Lower
-from mgx_core.errors import Refused, or_refused
+from mgx_core.errors import MgxError, Refused, or_refused
 from mgx_core.ir.ordering import reads
 from mgx_core.ops.movement import Contiguous
 from mgx_core.targets.continuation import Continuation
@@ -21,6 +21,7 @@ from mgx_core.targets.schedule import Schedule, Step
 from mgx_core.targets.static_part import Split, fixed_tensor, split
 from mgx_core.targets.values import Buffer, Value, packed_strides
 from mgx_core.types.argument import Array
+from mgx_core.types.traced_int import Trace, TracedInt, value_of
 
 from .codegen.extents import is_symbolic, marked
 from .codegen.generators import Generator
@@ -29,13 +30,18 @@ from .codegen.movement import window
 from .codegen.source import KernelSource, Tensor
 from .context import GpuContext
 from .device_segments import KEEPING, on_device
+from .library.varying_product import VaryingProduct
 from .steps import DeviceStep, HostStep, KernelStep, LibraryStep
 from .workspaces import share_workspaces
 
-__all__ = ["DEVICE_ALIGNMENT", "LIBRARY_ALIGNMENT", "GpuEmitter", "tensor_of"]
+__all__ = ["DEVICE_ALIGNMENT", "LIBRARY_ALIGNMENT", "GpuEmitter", "NotOpen", "has_traced", "tensor_of"]
 
 DEVICE_ALIGNMENT = 256
 LIBRARY_ALIGNMENT = 16  # of operands in bytes, unless a problem states another
+
+
+class NotOpen(MgxError):
+    """A step requires extents that do not change."""
 
 
 class AheadTuning(Tuning, Protocol):
@@ -55,6 +61,11 @@ def tensor_of(value: Value) -> Tensor:
     align = min(value.align(DEVICE_ALIGNMENT), 16)
     constant = value.buffer.array is not None
     return Tensor(value.shape.dtype, tuple(value.lens), tuple(value.strides), align, constant)
+
+
+def has_traced(*values: Value) -> bool:
+    """Returns True if an extent or stride of a value is traced."""
+    return any(type(n) is TracedInt for v in values for n in (*v.lens, *v.strides))
 
 
 class GpuEmitter(Emitter):
@@ -81,6 +92,9 @@ class GpuEmitter(Emitter):
         self.tf32 = tf32
         self.exhaustive = exhaustive
         self.measured = measured
+        self.offload_copy = True  # as in `CompileOptions`, of the emitter of a whole program
+        self.trace: Trace | None = None  # of the extents, if they are traced
+        self.sizes: dict[Buffer, int] = {}  # traced sizes of buffers
         self.module: Module | None = None
         self.continuation: Continuation[Any] | None = None
         self.static: Mapping[Instruction, Any] = {}  # the instructions that are emitted
@@ -97,7 +111,9 @@ class GpuEmitter(Emitter):
     ) -> GpuEmitter:
         tf32 = options.float32_precision != "highest" or (options.aggressiveness >= 2 and options.fast_math)
         exhaustive = options.exhaustive_tune and tuning is not None
-        return cls(kernels, context, options.memory_reuse, tuning, tf32, exhaustive, tuning is not None)
+        made = cls(kernels, context, options.memory_reuse, tuning, tf32, exhaustive, tuning is not None)
+        made.offload_copy = options.offload_copy
+        return made
 
     def fresh(self, tuning: bool = True) -> GpuEmitter:
         chosen = self.tuning if tuning else None
@@ -106,7 +122,7 @@ class GpuEmitter(Emitter):
     def schedule(self, module: Module) -> Schedule:
         """Returns the steps of the static part and of ops that count their rows, and how the rest runs."""
         tuner = self.context.tuner
-        if tuner is None:
+        if tuner is None or self.trace is not None:
             return self._schedule(module)
         with tuner.prefetching(lambda: self.fresh()._dry_run(module)):
             return self._schedule(module)
@@ -154,11 +170,20 @@ class GpuEmitter(Emitter):
         share_workspaces(self.steps)
         made = self.planned(module, outputs, Split(static, rest, wanted))
         self.finish()
-        if self.context.tuner is not None:
+        if self.context.tuner is not None and self.trace is None:
             self.context.tuner.done(any(is_symbolic(p.result) for p in module.parameters.values()))
         if self.tuning is not None:
             self.tuning.save()
         return made
+
+    def planned(self, module: Module, outputs: list[Value], parts: Split | None = None) -> Schedule:
+        """Returns the schedule; buffers of traced sizes are placed with their current ones."""
+        for step in self.steps if self.trace is not None else ():
+            for buffer in (*step.reads, *step.writes):
+                if type(buffer.bytes) is TracedInt:
+                    self.sizes[buffer] = buffer.bytes
+                    buffer.bytes = value_of(buffer.bytes)
+        return super().planned(module, outputs, parts)
 
     def _lower(self, module: Module) -> None:
         Lower(self.kernels, self.context).apply(module)
@@ -195,7 +220,7 @@ class GpuEmitter(Emitter):
     def emit(self, ins: Instruction, env: dict[Instruction, Any]) -> Any:
         """Emits an instruction; returns its value with the extents of the instruction, which may be symbolic."""
         value = super().emit(ins, env)
-        if not isinstance(value, Value) or value.shape is ins.result:
+        if self.trace is not None or not isinstance(value, Value) or value.shape is ins.result:
             return value
         key = id(value.shape), id(ins.result)
         known = self._symbolic_shapes.get(key)
@@ -326,6 +351,8 @@ class GpuEmitter(Emitter):
 
         aligns: alignment in bytes that the plan requires of an operand, where it is not `LIBRARY_ALIGNMENT`.
         """
+        if not isinstance(plan, VaryingProduct) and has_traced(*operands.values()):
+            raise NotOpen(f"{plan.name} requires extents that do not change")
         aligns = {word: (aligns or {}).get(word, LIBRARY_ALIGNMENT) for word in operands}
         for word, value in operands.items():
             known = value.align(DEVICE_ALIGNMENT)

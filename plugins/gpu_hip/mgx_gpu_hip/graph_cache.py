@@ -16,7 +16,7 @@ from .runtime import Device, DeviceArray, DeviceBuffer, Function, Graph, GraphEx
 from .steps import CalledStep, DeviceStep, HostStep, LibraryStep
 from .workspaces import HEAD
 
-__all__ = ["GRAPHS", "CapturedGraph", "GraphCache", "captured", "enqueue"]
+__all__ = ["GRAPHS", "CapturedGraph", "GraphCache", "captured", "enqueue", "warm_up"]
 
 GRAPHS = 8  # maximum number of cached graphs
 VARYING = 6  # distinct address sets after which arguments are copied instead: a copy takes less time than a capture
@@ -137,14 +137,8 @@ class GraphCache:
         return addresses
 
     def _warm_up(self, steps: Sequence[BoundStep], stream: Stream) -> None:
-        """Runs all steps without capture, since libraries initialize lazily; the first run waits after each to locate errors."""
-        for step, calls in steps:
-            with naming_errors(step):
-                for call in calls:
-                    call(stream.handle)
-                if not self._warmed_up:
-                    stream.wait()
-        stream.wait()
+        """Runs all steps without capture, since libraries initialize lazily; the first run locates errors."""
+        warm_up(steps, stream, alone=not self._warmed_up)
         self._warmed_up = True
 
     def _on_host(self, step: HostStep, addresses: Mapping[int, int], stream: Any) -> None:
@@ -169,6 +163,17 @@ class GraphCache:
 
         with naming_errors(step):
             step.function([array(v) for v in step.inputs], [array(v) for v in step.outputs])
+
+
+def warm_up(steps: Sequence[BoundStep], stream: Stream, alone: bool) -> None:
+    """Runs all steps one by one; alone: waits after each, so that the step of an error is known."""
+    for step, calls in steps:
+        with naming_errors(step):
+            for call in calls:
+                call(stream.handle)
+            if alone:
+                stream.wait()
+    stream.wait()
 
 
 def enqueue(steps: Sequence[BoundStep], stream: int) -> None:

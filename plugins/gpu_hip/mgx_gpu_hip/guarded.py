@@ -42,6 +42,8 @@ class GuardedTarget(GpuTarget):
     2 and above threads shuffled with that seed.
     """
 
+    opens_programs = False
+
     def __init__(self, device_id: int = 1, before: bool = False, order: int = 0) -> None:
         super().__init__("host", device_id)
         self.before = before

@@ -13,7 +13,7 @@ from mgx_core.targets.values import Value
 from .emitter import LIBRARY_ALIGNMENT
 from .runtime import Device, DeviceArray, DeviceBuffer
 
-__all__ = ["Staging"]
+__all__ = ["Staging", "require_row_major"]
 
 
 class Staging:
@@ -42,11 +42,7 @@ class Staging:
         for b in (v.buffer for v in self.inputs):
             value = args[b.index]
             if isinstance(value, DeviceArray):
-                plain = Shape(value.dtype, value.dims).strides()
-                if list(value.strides) != plain:
-                    raise UnsupportedError(
-                        f"device inputs must be row-major and contiguous, got strides {list(value.strides)}"
-                    )
+                require_row_major(value)
                 if value.address % self.input_align[b.index] == 0:
                     given[b.index] = value.address
                 else:
@@ -124,3 +120,9 @@ class Staging:
             places.get(n) or DeviceArray(self.memory["output", n], o.shape.dtype, o.lens, stream=caller)
             for n, o in enumerate(self.outputs)
         ]
+
+
+def require_row_major(value: DeviceArray) -> None:
+    """Errors: UnsupportedError for an argument in device memory that is not row-major and contiguous."""
+    if list(value.strides) != Shape(value.dtype, value.dims).strides():
+        raise UnsupportedError(f"device inputs must be row-major and contiguous, got strides {list(value.strides)}")

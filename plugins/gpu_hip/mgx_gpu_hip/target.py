@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -40,6 +40,10 @@ from .runtime import DeviceArray, import_array, is_device_array
 from .signed_bytes import SIGNED
 from .split_sum_rules import SPLIT_SUMS
 
+if TYPE_CHECKING:
+    from mgx_core.targets.open_program import OpenProgram
+    from mgx_core.types.shape import AnyShape
+
 __all__ = ["GpuTarget"]
 
 TRANSPOSED: Final = transposed_convolutions("transposed-convolutions", computed=True)
@@ -55,6 +59,7 @@ class GpuTarget(Target):
     name = "gpu"
     own_memory = True
     runs_pieces = True
+    opens_programs = True
     architectures = True
     channels_last = True
     narrow_floats = True
@@ -120,6 +125,17 @@ class GpuTarget(Target):
 
     def assemble(self, schedule: Schedule, emitter: GpuEmitter, context: Any, options: CompileOptions) -> Runner:
         return _assembled(schedule, emitter, options, None)
+
+    def open_program(
+        self,
+        parameters: Mapping[str, AnyShape],
+        known: Mapping[str, int],
+        changing: frozenset[str],
+        lower: Callable[[Mapping[str, AnyShape]], Lowered],
+    ) -> OpenProgram | None:
+        from .open_program import open_program
+
+        return open_program(parameters, known, changing, lower)
 
     def machine(self, context: GpuContext) -> str:
         """Returns the architecture that the kernels of a program file are compiled for."""

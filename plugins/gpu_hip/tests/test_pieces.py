@@ -22,13 +22,19 @@ from mgx_gpu_hip.target import GpuTarget
 LAYERS = 4
 
 
+class PiecesTarget(GpuTarget):
+    """The gpu target without programs that take changing extents as arguments."""
+
+    opens_programs = False
+
+
 @pytest.fixture(params=[0, 1, pytest.param(None, marks=pytest.mark.gpu)], ids=["wave64", "wave32", "gpu"])
 def target(request: pytest.FixtureRequest) -> GpuTarget:
     if request.param is not None:
-        return GpuTarget("host", request.param)
+        return PiecesTarget("host", request.param)
     if not available():
         pytest.skip("no GPU found")
-    return GpuTarget()
+    return PiecesTarget()
 
 
 def runner(program: mgx.Program) -> Any:
@@ -54,7 +60,7 @@ def test_a_repeated_length_records_only_length_independent_graphs(monkeypatch: p
     """Graphs are recorded only for parts that do not depend on the length, at fixed addresses; not for the attention to a
     cache.
     """
-    program, recorded = decoder(LAYERS, GpuTarget("host", 1)), []
+    program, recorded = decoder(LAYERS, PiecesTarget("host", 1)), []
     record = graph_cache.GraphCache._capture
 
     def noting(self: Any, *given: Any) -> Any:
@@ -75,7 +81,7 @@ def test_a_repeated_length_records_only_length_independent_graphs(monkeypatch: p
 
 
 def test_a_new_length_makes_one_runner(monkeypatch: pytest.MonkeyPatch) -> None:
-    program, made = decoder(LAYERS, GpuTarget("host", 1)), []
+    program, made = decoder(LAYERS, PiecesTarget("host", 1)), []
     allocate = GpuRunner._allocate
 
     def noting(self: Any) -> None:
@@ -98,7 +104,7 @@ def test_pieces_write_their_results_and_read_nothing_else() -> None:
 
 
 def test_threads_run_one_program_in_pieces() -> None:
-    program, wrong = decoder(LAYERS, GpuTarget("host", 1)), []
+    program, wrong = decoder(LAYERS, PiecesTarget("host", 1)), []
     for length in range(1, WHOLE + 2):
         program.run(fed(LAYERS, length))
 
@@ -140,7 +146,7 @@ def test_runs_that_are_enqueued_are_those_of_the_whole_program(target: GpuTarget
 
 @pytest.mark.parametrize("offload_copy", [True, False])
 def test_device_arrays_whose_extents_contradict_each_other_are_refused(offload_copy: bool) -> None:
-    program = decoder(LAYERS, GpuTarget("host", 1), offload_copy=offload_copy)
+    program = decoder(LAYERS, PiecesTarget("host", 1), offload_copy=offload_copy)
     context = program.executable.context  # type: ignore[union-attr]
     given = {n: context.upload(v) for n, v in fed(LAYERS, 5).items()}
     given["past1"] = context.upload(fed(LAYERS, 6)["past1"])
@@ -167,7 +173,7 @@ def test_rows_counted_between_pieces_have_the_layout_that_the_next_piece_reads(o
     places = m.add(mgx.op("transpose", permutation=[1, 0]), m.add(mgx.op("nonzero"), m.add(flat, y)))
     worked = m.add(flat, fixed_work(m, y))
     m.add_return([m.add(mgx.op("gathernd"), worked, places), worked, m.add(mgx.op("neg"), x)])
-    program.compile(GpuTarget("host", 1), offload_copy=offload_copy)
+    program.compile(PiecesTarget("host", 1), offload_copy=offload_copy)
     for length in range(1, WHOLE + 5):
         chosen = np.random.default_rng(length).random((4, WIDTH)) > 0.5
         given = {"x": np.ones((length, WIDTH), np.float32), "y": chosen.astype(np.float32)}
@@ -185,7 +191,7 @@ def test_programs_that_return_non_tensors_stay_whole(offload_copy: bool) -> None
     y = m.add_parameter("y", mgx.Shape("float32", [4, WIDTH]))
     listed = m.add_parameter("listed", mgx.SequenceShape(mgx.Shape("float32", [2])))
     m.add_return([fixed_work(m, y), m.add(mgx.op("neg"), x), listed])
-    program.compile(GpuTarget("host", 1), offload_copy=offload_copy)
+    program.compile(PiecesTarget("host", 1), offload_copy=offload_copy)
     for length in range(1, WHOLE + 3):
         given = {"x": np.ones((length, WIDTH), np.float32), "y": np.zeros((4, WIDTH), np.float32)}
         *_, found = program.run({**given, "listed": [np.ones(2, np.float32)]})
@@ -194,7 +200,7 @@ def test_programs_that_return_non_tensors_stay_whole(offload_copy: bool) -> None
 
 
 def test_no_run_waits_while_another_length_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = decoder(LAYERS, GpuTarget("host", 1))
+    program = decoder(LAYERS, PiecesTarget("host", 1))
     for length in range(1, WHOLE + 3):
         program.run(fed(LAYERS, length))
     compiling, go_on = threading.Event(), threading.Event()

@@ -35,7 +35,7 @@ from ..codegen.attention_pattern import Pattern, from_group, from_op, transposed
 from ..codegen.bodies import Access, flat
 from ..codegen.generators import Inputs, computing
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
-from ..emitter import DEVICE_ALIGNMENT, LIBRARY_ALIGNMENT, GpuEmitter, tensor_of
+from ..emitter import DEVICE_ALIGNMENT, LIBRARY_ALIGNMENT, GpuEmitter, has_traced, tensor_of
 from ..library.attention import AttentionProblem
 from .loops import write_pointwise
 from .offer import generated, offer, output_like
@@ -80,6 +80,8 @@ def emit_library(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     tuner = e.context.tuner
     if tuner is None:
         raise Refused("the device has no vendor libraries")
+    if has_traced(*args):
+        raise Refused("library attention is compiled for the extents")
     if any(a.shape.dtype not in (dt.float16, dt.bfloat16) for a in args):
         raise Refused("library attention requires 16-bit floats")
     body = modules[0]
@@ -168,6 +170,8 @@ def emit_library_op(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Seq
     q, k, v, *others = args
     if any(x is not None for x in others) or op.replace(scale=None, causal=False, precision=None) != Attention():
         raise Refused("library attention of this op has no masks, lengths, sinks, offsets, windows or caps")
+    if has_traced(q, k, v):
+        raise Refused("library attention is compiled for the extents")
     if q.shape.dtype not in (dt.float16, dt.bfloat16):
         raise Refused("library attention requires 16-bit floats")
     out = output_like(e, q.shape.dtype, [*q.lens[:3], v.lens[3]], [q, k, v])

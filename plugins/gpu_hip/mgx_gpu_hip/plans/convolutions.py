@@ -24,7 +24,7 @@ from ..codegen.depthwise import MOST_COLUMNS
 from ..codegen.generators import static
 from ..codegen.movement import pad
 from ..codegen.unfold import Windows, unfold
-from ..emitter import GpuEmitter, tensor_of
+from ..emitter import GpuEmitter, NotOpen, has_traced, tensor_of
 from ..library.convolution import ConvProblem
 from ..library.epilogue import Activation
 from ..library.gemm_problem import GemmProblem, Matrix
@@ -68,6 +68,8 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     dtype = x.shape.dtype
     if dtype not in FLOATS or w.shape.dtype is not dtype:
         raise Refused(f"the libraries do not convolve {dtype} with {w.shape.dtype}")
+    if has_traced(x):
+        raise NotOpen("library convolutions are searched for the extents")
     window = w.lens[2:]
     if len(window) not in (1, 2, 3):
         raise Refused(f"the libraries convolve up to three spatial axes, got {len(window)}")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from mgx_core import Kernels
+from collections.abc import Sequence
+from typing import Any
+
+from mgx_core import Kernels, Module
+from mgx_core import dtype as dt
 from mgx_core.ops.broadcast import Tile
 from mgx_core.ops.columns import Col2im
 from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
 from mgx_core.ops.factorization import SolveTriangular
-from mgx_core.ops.fill import DynamicRange, EyeLike
+from mgx_core.ops.fill import DimensionsOf, DynamicRange, EyeLike
 from mgx_core.ops.fourier import Dft
 from mgx_core.ops.index import Gather, GatherElements, Gathernd, Onehot, Trilu
 from mgx_core.ops.kv_cache import ConcatPastPresent
@@ -30,6 +34,7 @@ from mgx_core.ops.scatter import SCATTERNDS, SCATTERS, TensorScatter
 from mgx_core.ops.select import Compress, Nonzero
 from mgx_core.ops.slice import ScanSlice
 from mgx_core.ops.topk import Topk
+from mgx_core.targets.kernel_emission import Results
 
 from ..codegen import (
     argminmax,
@@ -55,11 +60,23 @@ from ..codegen import (
     unfold,
 )
 from ..codegen.generators import computing, copying, non_empty, spread, static
-from .offer import counting, generated
+from ..emitter import GpuEmitter
+from .offer import counting, generated, offer
 
 __all__ = ["PLANS"]
 
 PLANS = Kernels("gpu")
+
+
+@offer(PLANS, DimensionsOf, name="generated")
+def emit_dimensions(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    """Stores extents that are traced; others are constants of the program."""
+    lens = args[0].lens[op.start : op.end]
+    out = e.allocate(dt.int64, [len(lens)])
+    if lens:
+        e.kernel(lambda op, xs, ys, traits, modules: arithmetic.extents(lens, ys[0]), op, (), [], [out])
+    return out
+
 
 # movement
 generated(PLANS, static(1, movement.pad), Pad, FixedPad)

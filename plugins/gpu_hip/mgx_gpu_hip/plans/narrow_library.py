@@ -24,7 +24,7 @@ from mgx_core.targets.view_steps import viewed
 from mgx_core.types.dtype import DType
 
 from ..codegen.narrow_tiles import microseconds, tiles_by_time
-from ..emitter import GpuEmitter
+from ..emitter import GpuEmitter, has_traced
 from ..library.cudnn_narrow import NarrowProblem, Operand, Source, Step, gelu_by_tanh
 from .convolutions import to_channels_last
 from .narrow_products import narrow, narrow_group, summed_group
@@ -89,6 +89,8 @@ def _operands(e: GpuEmitter, args: Sequence[Value | None]) -> tuple[Value, Value
     _ready(e)
     x, w, *zeros = args
     assert x is not None and w is not None
+    if has_traced(x):
+        raise Refused("cuDNN compiles its kernels for the extents")
     if any(z is not None for z in zeros):
         raise Refused("cuDNN does not support zero points")
     if {x.shape.dtype, w.shape.dtype} - {*TYPES}:

@@ -24,6 +24,7 @@ from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
+from mgx_core.types.traced_int import TracedInt, alignment, divides, usual
 
 from ..codegen.generators import spread, static
 from ..codegen.geometry import uniform_step
@@ -31,6 +32,7 @@ from ..codegen.movement import pad
 from ..codegen.products import ScaledDot, is_small, product
 from ..emitter import DEVICE_ALIGNMENT, GpuEmitter
 from ..library.gemm_problem import GemmProblem, Matrix
+from ..library.varying_product import VaryingProduct, problem_numbers
 from ..tuning import TimedPlan
 from .epilogues import Steps, read_group
 from .offer import emit_generated, offer
@@ -164,21 +166,26 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
             r_matrix, residual = _matrix(e, residual)
         operands["residual"] = residual
         r_matrix = replace(r_matrix, align=min(r_matrix.align, 16))
+    d_matrix = Matrix(to, n, batch_stride=m * n if count > 1 else 0, align=16)
+    numbers = problem_numbers(m, n, k, count, a_matrix, b_matrix, d_matrix, r_matrix)
     problem = GemmProblem(
-        m,
-        n,
-        k,
-        a=a_matrix,
-        b=b_matrix,
-        d=Matrix(to, n, batch_stride=m * n if count > 1 else 0, align=16),
-        batch=count,
-        residual=r_matrix,
+        usual(m),
+        usual(n),
+        usual(k),
+        a=_usual_strides(a_matrix),
+        b=_usual_strides(b_matrix),
+        d=_usual_strides(d_matrix),
+        batch=usual(count),
+        residual=None if r_matrix is None else _usual_strides(r_matrix),
         epilogue=tuple(epilogue.steps),
         alpha=epilogue.alpha,
         bias_dtype=to if "bias" in epilogue.steps else None,
         compute="tf32" if e.tf32 and a.shape.dtype is dt.float32 else "f32",
     )
     found = or_refused(timed_product(e, problem))
+    varies = any(type(number) is TracedInt for number in numbers)
+    if varies and found.choice.get("library") == "cudnn":
+        raise Refused("cuDNN compiles its kernels for the extents")
     copied = sum(_copy_us(x) for x, y in zip(given, (a, b), strict=True) if x.buffer is not y.buffer)
     if e.context.tuner is not None and found.us + copied > _small_us(problem):
         raise Refused("the generated kernel for small matrices is faster")
@@ -194,12 +201,17 @@ def library_product(e: GpuEmitter, a: Value, b: Value, epilogue: Steps | None = 
     if "bias" in operands:
         operands["bias"] = e.aligned(operands["bias"])
     aligns = {"a": a_matrix.align, "b": b_matrix.align}
-    e.library(found.plan, "d", {"a": a, "b": b, "d": out, **operands}, aligns)
+    plan = VaryingProduct(problem, numbers, e.context.libraries) if varies else found.plan
+    e.library(plan, "d", {"a": a, "b": b, "d": out, **operands}, aligns)
     return out
 
 
+def _usual_strides(x: Matrix) -> Matrix:
+    return replace(x, ld=usual(x.ld), batch_stride=usual(x.batch_stride))
+
+
 def _copy_us(x: Value) -> float:
-    return COPY + 2 * x.shape.elements() * x.shape.dtype.size / BANDWIDTH
+    return COPY + 2 * usual(x.shape.elements()) * x.shape.dtype.size / BANDWIDTH
 
 
 def _small_us(p: GemmProblem) -> float:
@@ -229,8 +241,8 @@ def _longer_rows(
 
     None unless the padded product and the copy were measured to be faster than `us` microseconds.
     """
-    k, more = problem.k, -problem.k % COLUMNS
-    if not more or a.shape.dtype.size != 2 or e.context.tuner is None or not e.is_constant(b):
+    k, more = a.lens[-1], -problem.k % COLUMNS
+    if type(k) is TracedInt or not more or a.shape.dtype.size != 2 or e.context.tuner is None or not e.is_constant(b):
         return None
     longer = replace(
         problem,
@@ -258,6 +270,8 @@ def rounded_columns(e: GpuEmitter, weights: Value, axis: int, epilogue: Steps) -
     None if they are already, or cannot be padded.
     """
     columns, operands = weights.lens[axis], dict(epilogue.operands)
+    if not e.is_constant(weights):
+        return None
     more = -columns % COLUMNS
     if not more or columns < 2 * COLUMNS or weights.shape.dtype.size != 2 or operands.keys() - {"bias"}:
         return None
@@ -303,7 +317,8 @@ def _matrix(e: GpuEmitter, x: Value) -> tuple[Matrix, Value]:
 
     The copy's rows are its columns where these are contiguous in memory, and are whole vectors if either are.
     """
-    turned = x.strides[-2] == 1 and x.strides[-1] != 1 and not (x.lens[-2] % COLUMNS and not x.lens[-1] % COLUMNS)
+    ragged = not divides(COLUMNS, x.lens[-2]) and divides(COLUMNS, x.lens[-1])
+    turned = x.strides[-2] == 1 and x.strides[-1] != 1 and not ragged
     order = [*range(len(x.lens) - 2), len(x.lens) - 1, len(x.lens) - 2]
     for attempt in (x, None):
         value = e.copy(x, packed_strides(x.lens, order) if turned else None) if attempt is None else attempt
@@ -312,7 +327,7 @@ def _matrix(e: GpuEmitter, x: Value) -> tuple[Matrix, Value]:
         step = uniform_step(value.lens[:-2], value.strides[:-2])
         if step is None:
             continue
-        align = gcd(value.align(DEVICE_ALIGNMENT), step * value.shape.dtype.size)  # of each matrix of the batch
+        align = alignment(step * value.shape.dtype.size, value.align(DEVICE_ALIGNMENT))  # of each matrix of the batch
         if columns == 1 or width == 1:
             ld = rows if height > 1 and rows >= width else width
             if height == 1 or rows >= width:

@@ -19,7 +19,7 @@ from mgx_core.targets.values import Value
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
 
-from ..emitter import LIBRARY_ALIGNMENT, GpuEmitter
+from ..emitter import LIBRARY_ALIGNMENT, GpuEmitter, has_traced
 from ..library.gemm_problem import GemmProblem, Matrix
 from .epilogues import Steps, read_group
 from .narrow_products import narrow
@@ -53,6 +53,8 @@ def _emit(e: GpuEmitter, op: Any, args: Sequence[Any], epilogue: Steps, to: DTyp
     if tuner is None or not e.measured or not (tuner.budget or e.exhaustive):
         raise Refused("it is only tried where kernels and library plans are timed")
     x, w, *zero_points = args
+    if has_traced(x):
+        raise Refused("the extents change with each run")
     if any(z is not None for z in zero_points):
         raise Refused("8-bit floats do not support zero points")
     if to not in FLOATS:

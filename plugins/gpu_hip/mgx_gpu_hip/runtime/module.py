@@ -98,7 +98,19 @@ class Launch:
     the prelude before it accesses memory that other kernels write or read.  Devices without it run launches in order.
     """
 
-    __slots__ = ("_call", "_config", "_head", "_pack", "_params", "_tail", "block", "function", "grid", "shared")
+    __slots__ = (
+        "_call",
+        "_config",
+        "_head",
+        "_memory",
+        "_pack",
+        "_params",
+        "_tail",
+        "block",
+        "function",
+        "grid",
+        "shared",
+    )
 
     def __init__(
         self,
@@ -144,6 +156,22 @@ class Launch:
         else:
             struct.pack_into("=" + code, self._pack, 8 * index, int(value))
 
+    def move(self, memory: Any, start: int) -> None:
+        """Keeps the arguments in a caller's array of 8 bytes per argument from a position on, which may then be changed there."""
+        size = len(self.function.codes)
+        base = memory.ctypes.data + 8 * start
+        ctypes.memmove(base, self._pack, 8 * size)
+        self._pack = (ctypes.c_ulonglong * max(size, 1)).from_address(base)
+        self._memory = memory
+        self._params[:size] = [base + 8 * i for i in range(size)]
+
+    def regrid(self, grid: Sequence[int]) -> None:
+        """Changes the grid of later launches."""
+        self.grid = (*(int(n) for n in grid), 1, 1)[:3]
+        self._head = (self.function.handle, *self.grid, *self.block, self.shared)
+        if self._config is not None:
+            self._config.regrid(self.grid)
+
     def __call__(self, stream: int = 0) -> None:
         try:
             if self._config is not None:
@@ -167,6 +195,9 @@ class _Extended:
         self.config = (ctypes.c_ulonglong * 7)()
         struct.pack_into("=7I", self.config, 0, *launch.grid, *launch.block, launch.shared)
         struct.pack_into("=QI", self.config, 40, ctypes.addressof(self.attribute), 1)
+
+    def regrid(self, grid: Sequence[int]) -> None:
+        struct.pack_into("=3I", self.config, 0, *grid)
 
     def __call__(self, stream: int, params: int) -> None:
         struct.pack_into("=Q", self.config, 32, stream)

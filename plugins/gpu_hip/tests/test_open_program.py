@@ -1,0 +1,429 @@
+"""Programs that take changing extents as arguments: results for any extents, what is compiled for them, and their memory."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from growing_decoder import WIDTH, close, decoder, fed
+
+import mgx_core as mgx
+from mgx_core.run import executable
+from mgx_core.run.changing_extents import WHOLE
+from mgx_core.types.dim import symbol
+from mgx_gpu_hip.graph_cache import enqueue
+from mgx_gpu_hip.library.gemm_problem import GemmProblem, Matrix
+from mgx_gpu_hip.open_run import OpenRunner
+from mgx_gpu_hip.runtime import DeviceArray, available
+from mgx_gpu_hip.target import GpuTarget
+
+LAYERS = 2
+LENGTHS = (*range(20, 84), 7, 150, 2, 100, 128)
+
+
+@pytest.fixture(params=[0, 1, pytest.param(None, marks=pytest.mark.gpu)], ids=["wave64", "wave32", "gpu"])
+def target(request: pytest.FixtureRequest) -> GpuTarget:
+    if request.param is not None:
+        return GpuTarget("host", request.param)
+    if not available():
+        pytest.skip("no GPU found")
+    return GpuTarget()
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Returns the shapes of the instances that are compiled."""
+    found: list[Any] = []
+    make = executable.instantiated
+
+    def noting(given: Any, *rest: Any) -> Any:
+        found.append(given)
+        return make(given, *rest)
+
+    monkeypatch.setattr(executable, "instantiated", noting)
+    return found
+
+
+def opened(program: mgx.Program, **known: int) -> Any:
+    """Returns the program opened for extents of all symbols, or None."""
+    made: Any = program.executable
+    return made.target.open_program(made.parameters, known, frozenset(known), made._lowered)
+
+
+def programs(program: mgx.Program) -> list[Any]:
+    """Returns the programs that take extents as arguments."""
+    made: Any = program.executable
+    return [one.program for one in made._changing._open]
+
+
+@pytest.mark.parametrize("on_device", [False, True], ids=["host arrays", "device arrays"])
+def test_new_lengths_of_a_cache_compile_nothing(target: GpuTarget, compiled: list[Any], on_device: bool) -> None:
+    program = decoder(LAYERS, target, offload_copy=not on_device)
+    context = program.executable.context  # type: ignore[union-attr]
+    earlier: list[tuple[Any, dict[str, Any]]] = []
+    for length in (*range(16, 17 + WHOLE), *LENGTHS):
+        given = fed(LAYERS, length)
+        results = program.run({n: context.upload(v) for n, v in given.items()} if on_device else given)
+        assert on_device == isinstance(results[0].value, DeviceArray)
+        earlier.append((results, given))
+    for results, given in earlier:  # nothing has been written since
+        close(LAYERS, results, given)
+    assert len(compiled) == WHOLE
+    assert 1 <= len(programs(program)) <= 3
+    for one in programs(program):
+        assert isinstance(one.runner, OpenRunner)
+        assert all(p.place == "target" for p in one.placements)
+
+
+def test_extents_of_zero_and_one_have_programs_of_their_own(target: GpuTarget) -> None:
+    program = decoder(LAYERS, target)
+    for length in (16, 17, 18, 19, 1, 0, 20, 1, 0, 2):
+        given = fed(LAYERS, length)
+        close(LAYERS, program.run(given), given)
+    assert programs(program)
+
+
+def test_runs_on_a_callers_stream_write_to_its_memory(target: GpuTarget) -> None:
+    program = decoder(LAYERS, target, offload_copy=False)
+    context = program.executable.context  # type: ignore[union-attr]
+    for length in range(16, 17 + WHOLE):
+        program.run(fed(LAYERS, length))
+    stream = context.device.stream()
+    for length, aligned in ((9, True), (30, False), (31, True), (31, False)):
+        given = fed(LAYERS, length)
+        sizes = [WIDTH] + [(length + 1) * WIDTH] * LAYERS
+        room = [context.upload(np.zeros(n + 1, np.float32)) for n in sizes]
+        lens = [(1, WIDTH)] + [(length + 1, WIDTH)] * LAYERS
+        places = {
+            f"main:#output_{n}": DeviceArray(held.buffer, held.dtype, dims, offset=0 if aligned else 4)
+            for n, (held, dims) in enumerate(zip(room, lens, strict=True))
+        }
+        uploaded = {n: context.upload(v) for n, v in given.items()}
+        results = program.run_async({**uploaded, **places}, stream.handle, "ihipStream_t")
+        stream.wait()
+        assert [r.value.address for r in results[:-1]] == [p.address for p in places.values()]
+        close(LAYERS, results, given)
+
+
+def test_some_results_can_be_requested(target: GpuTarget) -> None:
+    program = decoder(LAYERS, target)
+    for length in range(16, 24):
+        given = fed(LAYERS, length)
+        made: Any = program.executable
+        (cache,) = made.run(given, wanted=[1])
+        assert cache.get_shape().lens() == [length + 1, WIDTH]
+        np.testing.assert_array_equal(cache.to_numpy()[:-1], given["past0"])
+
+
+def test_arguments_that_are_less_aligned_than_kernels_need_are_copied(target: GpuTarget) -> None:
+    program = decoder(LAYERS, target, offload_copy=False)
+    context = program.executable.context  # type: ignore[union-attr]
+    for length in range(16, 26):
+        given = fed(LAYERS, length)
+        moved = {}
+        for name, array in given.items():
+            held = context.upload(np.concatenate([array.ravel()[:1], array.ravel()]))
+            moved[name] = DeviceArray(held.buffer, held.dtype, array.shape, offset=array.itemsize)
+        close(LAYERS, program.run(moved), given)
+    assert programs(program)
+
+
+def test_threads_run_one_program_for_different_lengths(target: GpuTarget) -> None:
+    program, wrong = decoder(LAYERS, target), []
+    for length in range(2, WHOLE + 3):
+        program.run(fed(LAYERS, length))
+
+    def work(first: int) -> None:
+        try:
+            for length in range(first, 90, 7):
+                given = fed(LAYERS, length)
+                close(LAYERS, program.run(given), given)
+        except BaseException as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in (3, 4, 5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_memory_grows_by_doubling(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound: list[int] = []
+    bind = OpenRunner._bind
+
+    def noting(self: Any) -> Any:
+        bound.append(sum(self._rooms.bytes))
+        return bind(self)
+
+    monkeypatch.setattr(OpenRunner, "_bind", noting)
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n"), 8]))
+    m.add_return([m.add(mgx.op("prefix_scan_sum", axis=0), m.add(mgx.op("softmax", axis=0), x))])
+    program.compile(GpuTarget("host", 1))
+    made = opened(program, n=9)
+    for rows in [*range(2, 300), 3, 90, 299]:
+        given = np.random.default_rng(rows).standard_normal((rows, 8)).astype(np.float32)
+        assert made.fits({"n": rows})
+        (y,) = made.runner.run([given])
+        power = np.exp(given.astype(np.float64))
+        np.testing.assert_allclose(y, np.cumsum(power / power.sum(0), 0), rtol=1e-4)
+    assert len(bound) <= 9 and bound == sorted(bound)
+
+
+def test_positions_are_computed_from_extents_as_arguments(target: GpuTarget, compiled: list[Any]) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    t = symbol("t", 0, 9999)
+    x = m.add_parameter("x", mgx.Shape("float32", [t]))
+    count = m.add(mgx.op("dimensions_of", start=0, end=1), x)
+    end = m.add(mgx.op("reshape", dims=[]), m.add(mgx.op("mul"), count, m.add_literal(np.array([2]))))
+    zero, two = m.add_literal(np.int64(0)), m.add_literal(np.int64(2))
+    places = m.add(mgx.op("dynamic_range", length=t), zero, end, two)
+    m.add_return([m.add(mgx.op("add"), x, m.add(mgx.op("convert", target_type="float32"), places)), count])
+    program.compile(target)
+    for length in (9, 8, 7, 6, 5, 44, 300, 2):
+        got, counted = program.run({"x": np.full(length, 0.5, np.float32)})
+        np.testing.assert_array_equal(got.to_numpy(), 2 * np.arange(length) + 0.5)
+        assert counted.to_numpy().tolist() == [length]
+    assert len(compiled) == WHOLE
+
+
+# products of a vendor's library
+
+
+class HostProduct:
+    """A product of numpy's on the memory of the emulated device, in place of a library plan."""
+
+    name = "host product"
+    workspace = 0
+    choice = {"library": "cublaslt"}
+
+    def __init__(self, problem: GemmProblem) -> None:
+        self.problem = problem
+
+    def launch(self, stream: int, a: int, b: int, d: int, **more: Any) -> None:
+        p = self.problem
+        product = p.alpha * self._matrix(a, p.a, p.m, p.k) @ self._matrix(b, p.b, p.k, p.n)
+        for step in p.epilogue:
+            if step == "bias":
+                product = product + np.ctypeslib.as_array((ctypes.c_float * p.n).from_address(more["bias"]))
+            elif step == "residual":
+                assert p.residual is not None
+                product = product + self._matrix(more["residual"], p.residual, p.m, p.n)
+            else:
+                assert step.kind == "relu"
+                product = np.maximum(product, 0)
+        self._matrix(d, p.d, p.m, p.n)[...] = product
+
+    def _matrix(self, address: int, x: Matrix, rows: int, columns: int) -> Any:
+        lines = columns if x.transposed else rows
+        length = x.batch_stride * (self.problem.batch - 1) + x.ld * (lines - 1) + (rows if x.transposed else columns)
+        flat = np.ctypeslib.as_array((ctypes.c_float * length).from_address(address))
+        steps = (4 * x.batch_stride, *((4, 4 * x.ld) if x.transposed else (4 * x.ld, 4)))
+        return np.lib.stride_tricks.as_strided(flat, (self.problem.batch, rows, columns), steps)
+
+
+class HostLibraries:
+    """Libraries with such products; asked: the problems; refused: a number of rows that they have no plan for."""
+
+    def __init__(self, refused: int = 0) -> None:
+        self.asked: list[GemmProblem] = []
+        self.refused = refused
+
+    def plan(self, problem: Any, choice: Any = None) -> Any:
+        if not isinstance(problem, GemmProblem) or problem.m == self.refused:
+            return mgx.No("no plan")
+        self.asked.append(problem)
+        return HostProduct(problem)
+
+
+@pytest.fixture
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Enqueues steps one by one: products of numpy's cannot be recorded."""
+
+    def recorded(self: Any, bound: Any) -> Any:
+        return SimpleNamespace(launch=lambda handle: enqueue(bound.steps, handle))
+
+    monkeypatch.setattr(OpenRunner, "_recorded", recorded)
+
+
+def multiplied(libraries: HostLibraries) -> tuple[mgx.Program, Callable[[Any], Any]]:
+    """Returns a compiled program of products whose rows, columns and summed extents change, and its function in numpy."""
+    rng = np.random.default_rng(3)
+    w, bias = (rng.standard_normal((24, 32)) / 5).astype(np.float32), rng.standard_normal(32).astype(np.float32)
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [2, symbol("t", 0, 999), 24]))
+    y = m.add(mgx.op("dot"), x, m.add(mgx.op("multibroadcast", out_lens=[2, 24, 32]), m.add_literal(w)))
+    lens = list(y.shape.dims)
+    y = m.add(mgx.op("add"), y, m.add(mgx.op("multibroadcast", out_lens=lens), m.add_literal(bias)))
+    y = m.add(mgx.op("relu"), y)
+    scores = m.add(mgx.op("dot"), y, m.add(mgx.op("transpose", permutation=[0, 2, 1]), y))
+    m.add_return([m.add(mgx.op("dot"), m.add(mgx.op("tanh"), scores), y), scores])
+    target = GpuTarget("host", 1)
+    context = target.get_context()
+    context.__dict__ |= {"libraries": libraries, "tuner": None}
+    target.get_context = lambda: context  # type: ignore[method-assign]
+    program.compile(target)
+
+    def reference(given: Any) -> Any:
+        y = np.maximum(given.astype(np.float64) @ w + bias, 0)
+        scores = y @ y.swapaxes(1, 2)
+        return np.tanh(scores) @ y, scores
+
+    return program, reference
+
+
+def check(program: mgx.Program, reference: Callable[[Any], Any], length: int) -> None:
+    given = np.random.default_rng(length).standard_normal((2, length, 24)).astype(np.float32)
+    for one, want in zip(program.run({"x": given}), reference(given), strict=True):
+        np.testing.assert_allclose(one.to_numpy(), want, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.usefixtures("one_by_one")
+def test_library_products_have_a_plan_for_each_set_of_extents(compiled: list[Any]) -> None:
+    libraries = HostLibraries()
+    program, reference = multiplied(libraries)
+    for length in range(16, 17 + WHOLE):
+        check(program, reference, length)
+    libraries.asked.clear()
+    for length in (40, 33, 40, 8, 100, 33):
+        check(program, reference, length)
+    assert len(compiled) == WHOLE
+    asked = [(p.m, p.n, p.k) for p in libraries.asked]
+    assert len(asked) == len(set(asked)) == 3 * 4
+    assert {(80, 32, 24), (40, 40, 32), (40, 32, 40)} <= set(asked) or {(40, 32, 24)} <= set(asked)
+
+
+@pytest.mark.usefixtures("one_by_one")
+def test_extents_for_which_a_library_has_no_plan_do_not_fit() -> None:
+    libraries = HostLibraries(refused=50)
+    program, reference = multiplied(libraries)
+    for length in (*range(16, 17 + WHOLE), 51):
+        check(program, reference, length)
+    (one,) = programs(program)
+    assert one.fits({"t": 51}) and not one.fits({"t": 50})
+    check(program, reference, 50)
+    assert len(programs(program)) == 2
+
+
+# random programs
+
+
+def grown(m: Any, x: Any, rng: Any) -> Any:
+    """Returns a random op of a value."""
+    dims, axis = x.shape.dims, int(rng.integers(0, x.shape.rank))
+
+    def add(name: str, *args: Any, **attributes: Any) -> Any:
+        return m.add(mgx.op(name, **attributes), *args)
+
+    match int(rng.integers(0, 12)):
+        case 0:
+            return add(str(rng.choice(["tanh", "relu", "abs", "sigmoid"])), x)
+        case 1:
+            return add(str(rng.choice(["add", "mul", "max", "sub"])), x, add("tanh", x))
+        case 2:
+            return add("transpose", x, permutation=[int(i) for i in rng.permutation(len(dims))])
+        case 3:
+            return add("softmax", x, axis=axis)
+        case 4:
+            total = add(str(rng.choice(["reduce_sum", "reduce_max", "reduce_mean"])), x, axes=[axis])
+            return add("sub", x, add("multibroadcast", total, out_lens=list(dims)))
+        case 5:
+            return add("concat", x, add("tanh", x), axis=axis)
+        case 6:
+            return add("slice", x, axes=[axis], starts=[1], ends=[1 << 40]) if not isinstance(dims[axis], int) else x
+        case 7:
+            return add("pad", x, pads=[int(i) for i in rng.integers(0, 3, 2 * len(dims))], value=0.5)
+        case 8:
+            return add("reverse", x, axes=[axis])
+        case 9:
+            return add("prefix_scan_sum", x, axis=axis)
+        case 10 if len(dims) == 3 and isinstance(dims[-1], int):
+            w = m.add_literal((rng.standard_normal((dims[-1], 16)) / 4).astype(np.float32))
+            return add("dot", x, add("multibroadcast", w, out_lens=[dims[0], dims[-1], 16]))
+        case 11 if len(dims) == 3 and isinstance(dims[-1], int):
+            scores = add("dot", x, add("transpose", x, permutation=[0, 2, 1]))
+            return add("dot", add("softmax", scores, axis=-1), x)
+    return x
+
+
+def built(seed: int, target: Any) -> tuple[mgx.Program, Sequence[Any]]:
+    rng = np.random.default_rng(seed)
+    program = mgx.Program()
+    m = program.get_main_module()
+    b, t = symbol("b", 0, 999), symbol("t", 0, 9999)
+    choices: list[list[Any]] = [[b, t, 24], [t, 7, 16], [b, 5, t], [b, t]]
+    dims = choices[int(rng.integers(0, 4))]
+    x = m.add_parameter("x", mgx.Shape("float32", dims))
+    for _ in range(int(rng.integers(2, 6))):
+        x = grown(m, x, rng)
+    m.add_return([x])
+    program.compile(target)
+    return program, dims
+
+
+def cases(seed: int, dims: Sequence[Any]) -> Iterator[Any]:
+    """Yields arguments of different extents."""
+    rng = np.random.default_rng(seed)
+    for _ in range(9):
+        known = {"b": int(rng.choice([2, 3, 5, 8, 17])), "t": int(rng.choice([1, 2, 4, 7, 16, 31, 33, 64, 130]))}
+        yield rng.standard_normal([d if isinstance(d, int) else known[str(d)] for d in dims]).astype(np.float32)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_random_programs_agree_with_the_reference(seed: int) -> None:
+    program, dims = built(seed, GpuTarget("host", seed % 2))
+    reference, _ = built(seed, mgx.get_target("ref"))
+    for given in cases(seed, dims):
+        (got,), (want,) = program.run({"x": given}), reference.run({"x": given})
+        scale = max(1.0, float(np.abs(want.to_numpy()).max(initial=0.0)))
+        np.testing.assert_allclose(got.to_numpy(), want.to_numpy(), rtol=2e-3, atol=2e-4 * scale)
+    assert programs(program)
+
+
+# numbers that lose their extents
+
+
+@pytest.mark.parametrize(
+    ("extent", "opens"),
+    [(lambda n: n, True), (int, False), (lambda n: len(range(n)), False), (lambda n: n - len(range(n % 3)), False)],
+)
+def test_numbers_that_lose_their_extents_are_noticed(
+    extent: Callable[[int], int], opens: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from mgx_gpu_hip.codegen import pointwise
+
+    original = pointwise.Number
+    monkeypatch.setattr(
+        pointwise, "Number", lambda ctype, value: original(ctype, extent(value) if type(value) is not int else value)
+    )
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n"), 40]))
+    m.add_return([m.add(mgx.op("tanh"), x)])
+    program.compile(GpuTarget("host", 1))
+    assert (opened(program, n=9) is not None) is opens
+
+
+def test_convolutions_of_a_library_are_not_opened() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [1, 64, symbol("h", 0, 99), 30]))
+    w = np.zeros((64, 64, 3, 3), np.float32)
+    m.add_return([m.add(mgx.op("convolution", padding=[1, 1]), x, m.add_literal(w))])
+    target = GpuTarget("host", 1)
+    program.compile(target)
+    made: Any = program.executable
+    assert opened(program, h=9) is not None
+    made.context.__dict__ |= {"libraries": SimpleNamespace(), "tuner": None}
+    with pytest.raises(mgx.MgxError, match="searched for the extents"):
+        opened(program, h=9)
