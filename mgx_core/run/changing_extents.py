@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..targets.lowered import Lowered
     from ..targets.open_program import OpenProgram
     from .argument_cache import ArgumentKey
+    from .device_pieces import DeviceMemory
     from .open_instance import OpenInstance
     from .open_pieces import OpenPart
     from .pieces import Pieces
@@ -163,7 +164,15 @@ class ChangingExtents:
         def failed() -> None:
             self._not_opened[changing] = ATTEMPTS
 
-        return OpenPieces.program(self._module(), known, changing, self._part, failed)
+        return OpenPieces.program(self._module(), known, changing, self._part, failed, self._memory())
+
+    def _memory(self) -> DeviceMemory | None:
+        """Returns what keeps the values of pieces on a target with its own memory; None for other targets."""
+        if not self._target.own_memory:
+            return None
+        from .device_pieces import DeviceMemory
+
+        return DeviceMemory(self._context, self._options.offload_copy)
 
     # programs in pieces
 
@@ -173,16 +182,13 @@ class ChangingExtents:
 
     def _in_pieces(self, changing: frozenset[str]) -> Pieces | None:
         """Returns the program in pieces if only a small part depends on the changing extents."""
-        own = self._target.own_memory
-        if self._opens is not None or (own and not self._target.runs_pieces):
+        if self._opens is not None or (self._target.own_memory and not self._target.runs_pieces):
             return None
-        from .device_pieces import DeviceMemory
         from .pieces import Pieces
 
         with self._lock:
             found = self._pieces_of.get(changing)
             if found is None:
-                memory = DeviceMemory(self._context, self._options.offload_copy) if own else None
-                pieces = None if self._waits else Pieces.of(self._module(), changing, self._piece, memory)
+                pieces = None if self._waits else Pieces.of(self._module(), changing, self._piece, self._memory())
                 found = self._pieces_of.put(changing, (pieces,))
             return found[0]

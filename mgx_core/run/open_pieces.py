@@ -14,6 +14,7 @@ from ..targets.runner import Runner
 from ..targets.static_part import given
 from ..types.argument import Value
 from ..types.shape import symbols_in
+from .device_pieces import DeviceMemory
 from .pieces import Part, PieceRunner, Pieces
 
 __all__ = ["OpenPart", "OpenPieces"]
@@ -61,10 +62,11 @@ class OpenPieces(Runner):
         changing: frozenset[str],
         make: Callable[[Module, frozenset[str]], OpenPart],
         failed: Callable[[], None],
+        memory: DeviceMemory | None = None,
     ) -> OpenProgram | None:
         """Returns the program of a module for all values of the changing extents; None if values decide none.
 
-        known: extents of a run; make: compiles a piece for changing extents; failed: as in the constructor.
+        known: extents of a run; make: compiles a piece for changing extents; failed: as in the constructor; memory: as of `Pieces`.
         """
         if not any(introduced(ins) for ins in module if not given(ins)):
             return None
@@ -79,7 +81,7 @@ class OpenPieces(Runner):
                 parts.append(made)
             return made
 
-        pieces = Pieces.of(module, changing, piece, open=True)
+        pieces = Pieces.of(module, changing, piece, memory, open=True)
         if pieces is None:
             return None
         fixed = {name: n for name, n in known.items() if name not in changing}

@@ -196,6 +196,31 @@ def test_positions_are_computed_from_extents_as_arguments(target: GpuTarget, com
     assert len(compiled) == WHOLE
 
 
+@pytest.mark.parametrize("on_device", [False, True], ids=["host arrays", "device arrays"])
+def test_extents_that_values_decide_are_arguments_of_pieces(
+    target: GpuTarget, compiled: list[Any], on_device: bool
+) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    n = m.add_parameter("n", mgx.Shape("int64", [1]))
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("t", 0, 999), 8]))
+    scaled = m.add(mgx.op("mul"), x, x)
+    zeros = m.add(mgx.op("broadcast_with_dims"), m.add_literal(np.int64(0)), n)
+    ones = m.add(mgx.op("exp"), m.add(mgx.op("convert", target_type="float32"), zeros))
+    m.add_return([m.add(mgx.op("reduce_sum", axes=[0]), scaled), ones])
+    program.compile(target, offload_copy=not on_device)
+    context = program.executable.context  # type: ignore[union-attr]
+    for step, (rows, count) in enumerate([(5, 3), (6, 4), (7, 5), (8, 6), (9, 7), (90, 300), (3, 31), (40, 2)]):
+        if step == WHOLE + 2:
+            before = len(compiled)
+        given = {"n": np.array([count]), "x": np.random.default_rng(step).standard_normal((rows, 8)).astype(np.float32)}
+        results = program.run({k: context.upload(v) for k, v in given.items()} if on_device else given)
+        total, made = (r.to_numpy() for r in results)
+        np.testing.assert_allclose(total[0], (given["x"] ** 2).sum(0), rtol=1e-4)
+        assert made.tolist() == [1.0] * count
+    assert len(compiled) == before
+
+
 # products of a vendor's library
 
 
