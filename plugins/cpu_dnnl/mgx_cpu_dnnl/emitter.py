@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import field
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from .jit.kernel import JitKernel
 
-__all__ = ["CpuEmitter", "NativeStep", "NotOpen"]
+__all__ = ["CpuEmitter", "NativeStep", "NotOpen", "is_traced"]
 
 LOOPS_TOO: Final = frozenset({"matmul", "convolution"})  # kinds of primitives that compiled loops replace
 LEAST_COUNTED: Final = 4096  # numbers of a constant that is longer than needed
@@ -318,10 +318,7 @@ class CpuEmitter(Emitter):
     ) -> None:
         """Adds a oneDNN primitive.  Arguments by oneDNN's numbers; writes_to: those written (default: DST)."""
         outputs, numbers = writes_to or {native().ARG_DST}, list(bound)
-        if self.trace is not None and any(_is_traced(v.shape) for v in bound.values()):
-            self.replaced = True
-            why = f"oneDNN compiles {name} for fixed extents"
-            raise Refused(why) if made.kind in LOOPS_TOO else NotOpen(why)
+        self.require_fixed(name, made.kind, bound.values())
 
         def add(e: CpuEmitter, values: Sequence[Value]) -> None:
             places = list(zip(numbers, values, strict=True))
@@ -334,6 +331,16 @@ class CpuEmitter(Emitter):
             e.step(name, reads, [v.buffer for n, v in places if n in outputs], install, flops, moved)
 
         self.repeatable(add, list(bound.values()))
+
+    def require_fixed(self, name: str, kind: str, values: Iterable[Value]) -> None:
+        """Checks that no operand of a primitive has traced extents.
+
+        Errors: Refused if one has, NotOpen if no loop replaces primitives of this kind.
+        """
+        if self.trace is not None and any(is_traced(v.shape) for v in values):
+            self.replaced = True
+            why = f"oneDNN compiles {name} for fixed extents"
+            raise Refused(why) if kind in LOOPS_TOO else NotOpen(why)
 
     def loop(self, kernel: JitKernel, inputs: Sequence[Value], outputs: Sequence[Value], kind: str = "") -> None:
         """Adds a compiled loop; kind: its name in reports, default: the kernel's name."""
@@ -437,7 +444,8 @@ def _plain_shape(dtype: np.dtype[Any], lens: tuple[int, ...]) -> Shape:
     return Shape(dtype, lens)
 
 
-def _is_traced(shape: Shape) -> bool:
+def is_traced(shape: Shape) -> bool:
+    """Returns True if extents or strides are traced."""
     return any(type(n) is TracedInt for n in (*shape.dims, *shape.strides()))
 
 

@@ -167,7 +167,7 @@ def _split_columns(plan: Plan) -> None:
     if not plan.columns or len(plan.reduced) > 1:
         return
     across, extent = plan.kept[-1].extent, plan.reduced[0].extent
-    if 2 * across * extent < UNCACHED_ELEMENTS:
+    if usual(2 * across * extent) < UNCACHED_ELEMENTS:
         return
     step = -(-extent // -(-across * extent // (2 * PIECE_ELEMENTS)))
     plan.pieces = -(-extent // step)

@@ -19,8 +19,9 @@ from mgx_core.errors import Refused
 from mgx_core.ops.convolution import Convolution
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
+from mgx_core.types.traced_int import usual
 
-from ..emitter import CpuEmitter
+from ..emitter import CpuEmitter, is_traced
 from ..jit.native_loop import bits_of
 from ..native_library import native
 from .anchors import of_one_type, offer_anchor
@@ -74,7 +75,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         raise Refused(f"oneDNN multiplies groups of {per} channels of bfloat16 faster")
     if x.shape.dtype is dt.bfloat16 and per == 1 and (strides[-1] > 1 or window[-1] < MIN_NARROW_WIDTH):
         raise Refused(f"oneDNN is faster for bfloat16 with a window of {window} and stride {strides[-1]}")
-    if _is_memory_bound(x, w, strides[-1]):
+    if not is_traced(x.shape) and _is_memory_bound(x, w, strides[-1]):
         raise Refused("the input exceeds the L2 cache, which makes oneDNN faster")
     if not np.isfinite(weights).all():
         raise Refused("the padding is multiplied by weights that are not finite")
@@ -89,7 +90,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     height, width = two_axes(lens[2:], 1)
     down, across = two_axes(window, 1)
     vectors = -(-lens[1] // LANES)
-    near = x.shape.dtype.size * LANES * down * two_axes(x.lens[2:], 1)[1]
+    near = usual(x.shape.dtype.size * LANES * down * two_axes(x.lens[2:], 1)[1])
     block, rows = _partition(lens[0], vectors, height, near, e.threads or native().thread_count())
     parts = -(-height // rows)
     numbers = [

@@ -66,6 +66,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     """Emits the convolution of x [n, c, ..] with constant w [o, c, ..]; operand and result are channels last."""
     if not e.fast_math:
         raise Refused("zeros added to the windows turn infinities into NaN, which requires fast_math")
+    e.require_fixed("convolution", "convolution", [x])
     weights, lens = weights_and_extents(e, op, x, w, epilogue)
     window = w.lens[2:]
     strides, dilations, begin, end = op.sliding(x.lens[2:], window)

@@ -16,6 +16,7 @@ from mgx_core.ops.linear import Dot
 from mgx_core.ops.window import Moves
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
+from mgx_core.types.traced_int import usual
 
 from ..emitter import CpuEmitter
 from .anchors import offer_anchor
@@ -113,7 +114,7 @@ def summed_columns(op: Any, x: Shape, w: Shape) -> No | None:
         most = MAX_GROUPED_BYTES if prod(strides) == 1 else MAX_STRIDED_BYTES
         if prod(strides) == 1 and (channels > op.group or outputs > 1):
             return No("oneDNN has a fast kernel for groups of several channels and stride 1")
-    size = 4 * prod((batch, *image, op.group * outputs, *window))
+    size = usual(4 * prod((batch, *image, op.group * outputs, *window)))
     if size > most:
         return No(f"the columns take {size} bytes, more than {most}")
     return None

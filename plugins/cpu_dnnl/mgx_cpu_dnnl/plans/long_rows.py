@@ -39,6 +39,7 @@ def convolution_of_rows(
 
     lens: of the result.
     """
+    e.require_fixed("convolution", "convolution", [x])
     flops = 2 * prod(lens) * prod(w.lens[1:])
     emit = partial(onednn_convolution, e, "convolution", strides=strides, dilations=dilations)
     span = (w.lens[-1] - 1) * dilations[-1] + 1

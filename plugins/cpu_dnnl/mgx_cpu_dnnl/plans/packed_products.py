@@ -321,8 +321,8 @@ def _panel_layouts(b: Shape, full: int, width: int) -> tuple[Any, Any]:
 
 def _columns_contiguous(e: CpuEmitter, x: Value, result: Shape, axis: int) -> Value:
     """Returns an operand of the epilogue, copied to the result's layout if it is dense but strided along `axis`."""
-    full = x.shape.dims == result.dims and x.strides[axis] > 1 and 0 not in x.strides
-    return e.copy(x, result.strides()) if full and result.elements() > 1 else x
+    strided = x.shape.rank == result.rank and 0 not in x.strides and x.strides[axis] > 1
+    return e.copy(x, result.strides()) if strided and x.shape.dims == result.dims and result.elements() > 1 else x
 
 
 def packed_group(
