@@ -353,6 +353,39 @@ void maxima_channels_last(void *const *buffers, const int64_t *args, int64_t beg
     }
 }
 
+// Channels-last average pooling.  Buffers, arguments and work items as for `maxima_channels_last`; the arguments begin with the
+// divisor, 0 for the number of elements of each window within the image.
+void means_channels_last(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+    auto *x = static_cast<const float *>(buffers[0]);
+    auto *out = static_cast<float *>(buffers[1]);
+    ArgReader reader(args);
+    const int64_t divisor = reader.next(), channels = reader.next(), rank = reader.next();
+    const int64_t *axes = reader.next(6 * rank), *counts = reader.next(rank);
+    const int64_t image = reader.next();
+    const int64_t *last = axes + 6 * (rank - 1), width = counts[rank - 1];
+    auto *steps = static_cast<int64_t *>(scratch);
+    for (int64_t row = begin; row < end; ++row) {
+        float *__restrict__ to = out + row * width * channels;
+        int64_t lines = 1;
+        steps[0] = 0;
+        const int64_t first = outer_taps(axes, counts, rank, row, steps, lines) * image;
+        for (int64_t n = 0; n < width; ++n, to += channels) {
+            const Reach along(last, n);
+            const float *from = x + first + along.first * last[5];
+            std::fill_n(to, channels, 0.0f);
+            for (int64_t line = 0; line < lines; ++line)
+                for (int64_t j = along.low; j < along.high; ++j) {
+                    const float *term = from + steps[line] + j * last[3] * last[5];
+                    for (int64_t c = 0; c < channels; ++c)
+                        to[c] += term[c];
+                }
+            const auto count = static_cast<float>(divisor ? divisor : lines * (along.high - along.low));
+            for (int64_t c = 0; c < channels; ++c)
+                to[c] /= count;
+        }
+    }
+}
+
 // Returns the maxima of the vectors at(0), .., at(count - 1), NaN if one of the elements is (see `maxima_of_channels`).
 template <typename At>
 inline __m256 maxima_at(int64_t count, const At &at) {
@@ -441,6 +474,7 @@ void maxima_of_rows(void *const *buffers, const int64_t *args, int64_t begin, in
 } // namespace
 
 void add_window_loops(NamedLoops &loops) {
+    loops["average_pool_float32"] = &means_channels_last;
     loops["max_pool_rows"] = &maxima_of_rows;
     loops["max_pool_float32"] = &maxima_channels_last<float>;
     loops["max_pool_bfloat16"] = &maxima_channels_last<BFloat>;

@@ -13,8 +13,10 @@ from run_loops import new_engine
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
+from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl.emitter import CpuEmitter
 from mgx_cpu_dnnl.jit.engine import Engine
+from mgx_cpu_dnnl.open_program import open_program
 from mgx_cpu_dnnl.target import CpuTarget
 
 LAYOUTS = ("contiguous", "transposed", "sliced")
@@ -91,6 +93,49 @@ def agrees(request: pytest.FixtureRequest) -> Callable[..., None]:
                     np.testing.assert_allclose(wide(a), wide(b), rtol=tolerance, atol=tolerance)
         (instance,) = program.executable.instances()
         assert [p for p in instance.placements if p.place == "host"] == []
+
+    return check
+
+
+@pytest.fixture
+def agrees_open() -> Callable[..., None]:
+    """Checks that an op opened for extents of its operand equals its reference implementation for these and other extents.
+
+    dims: of the operand, where strings are symbols; constants: the other operands, arrays or None; sizes: values of the symbols,
+    for which at most two programs are opened.
+    """
+
+    def check(
+        op: Any, dims: Sequence[Any], constants: Sequence[Any], sizes: Sequence[Sequence[int]], tolerance: float = 1e-5
+    ) -> None:
+        rng = np.random.default_rng(5)
+        names = list(dict.fromkeys(d for d in dims if isinstance(d, str)))
+        program = mgx.Program()
+        m = program.get_main_module()
+        shape = mgx.Shape("float32", [symbol(d, 0, 9999) if isinstance(d, str) else d for d in dims])
+        others = [m.add_absent() if c is None else m.add_literal(c) for c in constants]
+        x = m.add_parameter("x", shape)
+        made = op(x.shape.dims) if callable(op) else op
+        y = m.add(made, m.add(mgx.op("tanh"), x), *others)
+        y = m.add(mgx.op("get_tuple_elem", index=0), y) if isinstance(y.result, mgx.TupleShape) else y
+        m.add_return([y])
+        program.compile(CpuTarget(threads=2))
+        executable = program.executable
+        programs: list[Any] = []
+        for values in sizes:
+            extents = dict(zip(names, values, strict=True))
+            opened = next((p for p in programs if p.fits(extents)), None)
+            if opened is None:
+                opened = open_program(executable.parameters, extents, frozenset(names), executable._lowered)
+                programs.append(opened)
+            assert opened is not None and len(programs) <= 2
+            given = rng.standard_normal([extents.get(d, d) for d in dims]).astype(np.float32)
+            one = op([extents.get(d, d) for d in dims]) if callable(op) else op
+            wanted = one.evaluate([np.tanh(given), *constants])
+            (got,) = opened.runner.run([given])
+            wanted = wanted[0] if isinstance(wanted, tuple) else wanted
+            assert got.shape == wanted.shape
+            np.testing.assert_allclose(got, wanted, rtol=tolerance, atol=tolerance)
 
     return check
 

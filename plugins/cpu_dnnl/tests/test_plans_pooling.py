@@ -127,3 +127,27 @@ def test_averages_and_norms_that_onednn_does_not_compute(both: Callable[..., Any
     found, wanted, steps = both(program, {"x": given})
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
     assert not any(name.startswith("host") for name in steps), steps
+
+
+@pytest.mark.parametrize("mode", ["average", "max"])
+@pytest.mark.parametrize("channels", [3, 20])
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"lengths": [2, 2], "stride": [2, 2]}, {"lengths": [3, 3], "stride": [2, 2], "padding": [1, 1]},
+        {"lengths": [5, 5], "padding": [2, 2]}, {"lengths": [3, 2], "stride": [2, 1], "dilations": [2, 1]},
+        {"lengths": [2, 3], "stride": [2, 1], "padding": [1, 0, 0, 2], "count_include_pad": True},
+        {"lengths": [13, 13], "padding": [6, 6]},
+    ],
+)  # fmt: skip
+def test_images_of_any_extents(
+    agrees_open: Callable[..., None], mode: str, channels: int, attributes: dict[str, Any]
+) -> None:
+    op = mgx.op("pooling", mode=mode, **attributes)
+    agrees_open(op, [2, channels, "h", "w"], [], [(14, 19), (30, 7), (8, 13), (61, 40)])
+
+
+@pytest.mark.parametrize("mode", ["average", "max"])
+def test_signals_of_any_length(agrees_open: Callable[..., None], mode: str) -> None:
+    op = mgx.op("pooling", mode=mode, lengths=[4], stride=[3], padding=[1])
+    agrees_open(op, ["b", 6, "t"], [], [(2, 14), (5, 30), (3, 6)])

@@ -14,8 +14,9 @@ from mgx_core.ops.pooling import Pooling
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.shape import AnyShape
+from mgx_core.types.traced_int import larger, usual
 
-from ..emitter import CpuEmitter
+from ..emitter import CpuEmitter, is_traced
 from ..layout import as_channels_last, descriptor, is_channels_last
 from ..native_library import native
 from .native_loops import grain_of, native_loop
@@ -88,13 +89,14 @@ def _passes(axes: Sequence[Axis], extents: Sequence[int], in_rows: bool) -> list
     # axes with windows of one element also need a pass if they have strides or padding
     wide = [n for n, axis in enumerate(axes) if axis._replace(dilation=1) != Axis(extents[n])]
     passes, now, reads = [], list(extents), 0
-    for n in sorted(wide, key=lambda n: extents[n] / axes[n].windows, reverse=True):
+    lengths = [usual(a.length) for a in axes]
+    for n in sorted(wide, key=lambda n: usual(extents[n]) / usual(axes[n].windows), reverse=True):
         now[n] = axes[n].windows
         passes.append([axes[k] if k == n else Axis(windows) for k, windows in enumerate(now)])
-        reads += prod(now) * axes[n].length
-    *others, last = axes
-    lines = prod(a.length for a in others)
-    at_once = prod(a.windows for a in axes) * (lines + last.length if in_rows else lines * last.length)
+        reads += prod(map(usual, now)) * lengths[n]
+    *others, last = lengths
+    lines = prod(others)
+    at_once = prod(usual(a.windows) for a in axes) * (lines + last if in_rows else lines * last)
     return passes if MIN_RATIO * reads <= at_once and len(wide) > 1 else [list(axes)]
 
 
@@ -115,7 +117,7 @@ def _max_pool_rows(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> 
     lines = prod(a.length for a in others)
     reach = max(last.begin + x.lens[-1], (last.windows - 1) * last.stride + (last.length - 1) * last.dilation + 1)
     work = prod(lens[:-1])
-    grain = max(1, grain_of(work, [x]) // (lines + last.length))
+    grain = larger(1, grain_of(work, [x]) // (lines + last.length))
     native_loop(e, name, "max_pool_rows", [x, out], [out], numbers, work, grain, 8 * lines + 4 * (reach + 32))
     return out
 
@@ -127,8 +129,25 @@ def _max_pool(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> Value
     numbers = [lens[1], *_numbers(x, axes), x.strides[0]]
     reads = prod(a.length for a in axes)
     work = lens[0] * prod(lens[2:-1])
-    grain = max(1, grain_of(work, [x]) // reads)
+    grain = larger(1, grain_of(work, [x]) // reads)
     native_loop(e, name, f"max_pool_{x.shape.dtype}", [x, out], [out], numbers, work, grain, 8 * reads)
+    return out
+
+
+def _means(e: CpuEmitter, op: Any, x: Value, lens: Sequence[int], axes: Sequence[Axis]) -> Value:
+    """Emits average pooling of a channels-last value with traced extents."""
+    if op.mode != "average" or x.shape.dtype is not dt.float32:
+        raise Refused(f"the loop averages float32, got {op.mode} pooling of {x.shape.dtype}")
+    if op.count_include_pad and _overhangs(op, x, lens):
+        raise Refused("windows that extend beyond the padding are averaged over different counts")
+    out = e.allocate(x.shape.dtype, lens, channels_last(lens))
+    reads = prod(a.length for a in axes)
+    numbers = [reads if op.count_include_pad or op.dyn_global else 0, lens[1], *_numbers(x, axes), x.strides[0]]
+    work = lens[0] * prod(lens[2:-1])
+    grain = larger(1, grain_of(work, [x]) // reads)
+    scratch = 8 * prod(a.length for a in axes[:-1])
+    native_loop(e, op.name, "average_pool_float32", [x, out], [out], numbers, work, grain, scratch)
+    e.replaced = True
     return out
 
 
@@ -140,6 +159,10 @@ def emit_pooling(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequen
     if 0 in lens:
         return e.allocate(x.shape.dtype, lens)
     x = as_channels_last(e, x)
+    if is_traced(x.shape):
+        return _means(
+            e, op, x, lens, [Axis(*n) for n in zip(lens[2:], lengths, strides, dilations, begin, strict=True)]
+        )
     mode = "max"
     if op.mode == "average":
         mode = "average_with_padding" if op.count_include_pad else "average"
