@@ -15,6 +15,7 @@ from ..types.dim import Dim, Sym, bounds, fresh, may_equal
 from ..types.dtype import DType, float32, float64, of
 from ..types.memory_limit import require_memory
 from ..types.shape import Shape
+from ..types.traced_int import TracedInt
 from .axes import normalize_all
 from .builder import Builder, Operand
 from .convert import Convert
@@ -27,6 +28,7 @@ __all__ = ["MOST_SUMMED", "Axis", "Resize", "interpolation_type"]
 
 # the taps of a dense weighted sum, including those of weight 0, where an infinity or NaN makes the result NaN
 MOST_SUMMED: Final = 4
+EXACT: Final = 1 << 24  # all integers up to this one are float32 numbers
 
 
 class Axis(NamedTuple):
@@ -284,6 +286,8 @@ def scaled(d: Dim, scale: float) -> Dim:
         if 1 / scale == int(1 / scale):
             return d // int(1 / scale)
         return fresh("resized", 0, math.floor(bounds(d)[1] * scale))
+    if type(d) is TracedInt and scale == int(scale) and d * int(scale) <= EXACT:
+        return d * int(scale)
     return int(np.floor(np.float32(d) * np.float32(scale)))
 
 

@@ -30,6 +30,7 @@ void add_sequence_loops(NamedLoops &loops);
 void add_window_loops(NamedLoops &loops);
 void add_sampling_loops(NamedLoops &loops);
 void add_region_loops(NamedLoops &loops);
+void add_resize_loops(NamedLoops &loops);
 void add_row_loops(NamedLoops &loops);
 void add_slice_loops(NamedLoops &loops);
 void add_tree_loops(NamedLoops &loops);

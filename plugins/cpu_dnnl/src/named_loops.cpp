@@ -20,6 +20,7 @@ const NamedLoops &table() {
         add_window_loops(loops);
         add_sampling_loops(loops);
         add_region_loops(loops);
+        add_resize_loops(loops);
         add_row_loops(loops);
         add_slice_loops(loops);
         add_tree_loops(loops);

@@ -16,6 +16,7 @@ from mgx_core.ops.resize import Axis as ResizeAxis
 from mgx_core.ops.scalar import convert
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import Shape
+from mgx_core.types.traced_int import dim_of, usual
 
 from .engine import Engine
 from .kernel import JitKernel
@@ -63,7 +64,7 @@ def resize_taps(op: Resize, x: Shape, out: Shape, fast: bool = False) -> dict[in
     factors = list(op.scales)
     if not factors:
         if op.keep_aspect_ratio_policy == "stretch":
-            factors = [wanted[a] / lens[a] if lens[a] else 1.0 for a in axes]
+            factors = [wanted[a] / lens[a] if dim_of(wanted[a]) != dim_of(lens[a]) and lens[a] else 1.0 for a in axes]
         else:
             factors = [op.aspect([lens[a] for a in axes], [int(s) for s in op.sizes])] * len(axes)
     taps: dict[int, Taps] = {}
@@ -98,11 +99,11 @@ def resize_passes(taps: Mapping[int, Taps], x: Shape, out: Sequence[int]) -> lis
 
 def _cost(passes: Sequence[Sequence[int]], taps: Mapping[int, Taps], x: Shape, out: Sequence[int]) -> float:
     """Returns a rough cost of the passes, in vector instructions."""
-    lens, steps = x.lens(), x.strides()
+    lens, steps = [usual(n) for n in x.lens()], [usual(s) for s in x.strides()]
     memory = sorted((a for a in range(len(lens)) if lens[a] != 1 or a in taps), key=lambda a: -steps[a])
     cost = 0.0
     for axes in passes:
-        lens = [out[a] if a in axes else n for a, n in enumerate(lens)]
+        lens = [usual(out[a]) if a in axes else n for a, n in enumerate(lens)]
         gathers = memory[-1] in axes
         last = max(i for i, a in enumerate(memory) if a in axes)
         inner = lens[memory[-1]] if gathers else math.prod(lens[a] for a in memory[last + 1 :])

@@ -17,7 +17,7 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import NEVER_OVERWRITTEN, Buffer, Value, packed_strides
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
-from mgx_core.types.traced_int import TracedInt
+from mgx_core.types.traced_int import TracedInt, dim_of
 
 from ..emitter import CpuEmitter
 from ..layout import same_order
@@ -111,7 +111,12 @@ def emit_pad(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[V
     from ..jit.move import compile_pad
 
     x = args[0]
-    out = _like(e, x, op.infer(Shape(x.shape.dtype, x.lens)).lens(), x.shape.dtype)
+    lens = op.infer(Shape(x.shape.dtype, x.lens)).lens()
+    if any(type(n) is TracedInt for n, m in zip(lens, x.lens, strict=True) if dim_of(n) != dim_of(m)):
+        from .traced_taps import padded
+
+        return padded(e, op, x, lens)
+    out = _like(e, x, lens, x.shape.dtype)
     e.loop(or_refused(compile_pad(op, x.shape, out.shape, e.engine)), [x], [out])
     return out
 
@@ -126,6 +131,11 @@ def emit_resize(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     x = args[0]
     result = op.infer(Shape(x.shape.dtype, x.lens))
     lens = result.lens()
+    sides = [(x.lens[a], lens[a]) for a in op.resized(len(lens))]
+    if any(dim_of(n) != dim_of(m) and TracedInt in (type(n), type(m)) for n, m in sides):
+        from .traced_taps import resized
+
+        return resized(e, op, x, lens)
     how: Literal["copy", "sum"] = "copy" if op.mode == "nearest" else "sum"
     taps = or_refused(resize_taps(op, x.shape, result, e.fast_math))
     passes = resize_passes(taps, x.shape, lens)
