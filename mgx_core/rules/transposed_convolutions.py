@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Final
 
@@ -25,12 +25,12 @@ from .engine import ROUNDING, Builder, Rules
 from .matching import either
 from .slices import ranges
 
-__all__ = ["transposed_convolutions"]
+__all__ = ["PhaseAxis", "phase_axis", "phase_kernels", "transposed_convolutions"]
 
 MOST: Final = 4  # the most multiplications by padding zeros per useful multiplication
 
 
-class _Axis(NamedTuple):
+class PhaseAxis(NamedTuple):
     """One spatial axis: its stride, taps per phase, padding on both sides, and the start and length of the result."""
 
     stride: int
@@ -121,8 +121,8 @@ def _convolved(i: Instruction, b: Builder, zeros: bool, computed: bool) -> Instr
     if any(isinstance(n, int) and n == 0 for n in (*dims, *out)):
         return No("there are no elements")
     axes = []
-    for n, *each in zip(dims[2:], out[2:], lengths, strides, dilations, begins, strict=True):
-        axis = _axis(n, *each)
+    for n, out_extent, *each in zip(dims[2:], out[2:], lengths, strides, dilations, begins, strict=True):
+        axis = phase_axis(n, out_extent, int(bounds(n)[0]), *each)
         if axis is None:
             return No("the extents of the result do not follow from those of x")
         axes.append(axis)
@@ -133,7 +133,7 @@ def _convolved(i: Instruction, b: Builder, zeros: bool, computed: bool) -> Instr
         return No("most multiplications would be by zero")
     padding = tuple(a.padding for a in axes)
     if isinstance(w, np.ndarray):
-        kernels = b.literal(Argument.from_value(_kernels(w, op.group, axes, dilations)))
+        kernels = b.literal(Argument.from_value(phase_kernels(w, op.group, axes, dilations)))
     else:
         kernels = _computed_kernels(b, weights, op.group, axes)
     made = b.add(Convolution(padding=(*padding, *padding), group=op.group), x, kernels)
@@ -153,7 +153,11 @@ def _convolved(i: Instruction, b: Builder, zeros: bool, computed: bool) -> Instr
     return made
 
 
-def _axis(n: Dim, out: Dim, k: int, stride: int, dilation: int, begin: int) -> _Axis | None:
+def phase_axis(n: Dim, out: Dim, least: int, k: int, stride: int, dilation: int, begin: int) -> PhaseAxis | None:
+    """Returns how windows of length k along an axis are split by phase; None if the result's extent does not follow from n.
+
+    least: the lower bound of n; begin: of the padding that is cut off.
+    """
     taps = -(-((k - 1) * dilation + 1) // stride)
     end = out - 1 + begin - stride * (n - 1)  # of the result, from the start of the last window
     if not isinstance(end, int):
@@ -161,13 +165,13 @@ def _axis(n: Dim, out: Dim, k: int, stride: int, dilation: int, begin: int) -> _
     # steps of the stride that the result touches, before the first and after the last of x
     first, last = begin // stride, end // stride
     # so that a window of several elements fits the lower bound of a symbolic extent; that of (n - m) / 3 is negative
-    room = 0 if taps == 1 else -(-(taps - max(int(bounds(n)[0]), 0)) // 2)
+    room = 0 if taps == 1 else -(-(taps - max(least, 0)) // 2)
     padding = max(taps - 1 - first, last, room, 0)
-    return _Axis(stride, taps, padding, begin - (taps - 1 - padding) * stride, out)
+    return PhaseAxis(stride, taps, padding, begin - (taps - 1 - padding) * stride, out)
 
 
-def _kernels(w: Array, group: int, axes: list[_Axis], dilations: tuple[int, ...]) -> Array:
-    """w [c, m, *k] as [group s m, c / group, *taps]: flipped, and split by phase within the stride."""
+def phase_kernels(w: Array, group: int, axes: Sequence[PhaseAxis], dilations: tuple[int, ...]) -> Array:
+    """Returns w [c, m, *k] as [group s m, c / group, *taps]: flipped, and split by phase within the stride."""
     channels, outer, *lengths = w.shape
     spread = np.zeros((channels, outer, *(a.taps * a.stride for a in axes)), w.dtype)
     taps = tuple(slice(0, (k - 1) * d + 1, d) for k, d in zip(lengths, dilations, strict=True))
@@ -178,8 +182,8 @@ def _kernels(w: Array, group: int, axes: list[_Axis], dilations: tuple[int, ...]
     return np.ascontiguousarray(made.reshape(-1, channels // group, *(a.taps for a in axes)))
 
 
-def _computed_kernels(b: Builder, w: Instruction, group: int, axes: list[_Axis]) -> Instruction:
-    """Returns the same as `_kernels` for weights that are not constant and not dilated."""
+def _computed_kernels(b: Builder, w: Instruction, group: int, axes: list[PhaseAxis]) -> Instruction:
+    """Returns the same as `phase_kernels` for weights that are not constant and not dilated."""
     channels, outer, *lengths = w.shape.dims
     apart = (group, channels // group, outer, *(n for a in axes for n in (a.taps, a.stride)))
     more = (a.taps * a.stride - n for a, n in zip(axes, lengths, strict=True))

@@ -17,7 +17,7 @@ from mgx_core.ops.pad import Pad
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
 
-from ..emitter import CpuEmitter
+from ..emitter import CpuEmitter, is_traced
 from ..layout import as_channels_last
 from ..native_library import native
 from .anchors import offer_anchor, offer_widened, onednn_convolution
@@ -67,7 +67,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
             permute = partial(with_group_axis, group=group)
             return depthwise_volumes(e, Depthwise(x, w, permute, lens, epilogue, windows))
         lines = len(window) == 1
-    columns = len(window) == 2 and x.lens[3] == w.lens[3] == 1 < x.lens[2] and not begin[1] and not end[1]
+    columns = len(window) == 2 and w.lens[3] == 1 == x.lens[3] < x.lens[2] and not begin[1] and not end[1]
     if columns:  # images of width 1 take oneDNN three times as long as images of height 1
         x, w, epilogue = swap_axes(x), swap_axes(w), None if epilogue is None else epilogue.viewed(swap_axes)
         lens, strides, dilations = [*lens[:2], lens[3], lens[2]], strides[::-1], dilations[::-1]
@@ -174,6 +174,13 @@ def deconvolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | 
     lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens or 0 in w.lens:
         raise Refused("an extent is 0")
+    if is_traced(x.shape):
+        from .transposed_phases import transposed_by_phases
+
+        e.replaced = True
+        if epilogue is not None:
+            raise Refused("a loop of its own applies the epilogue to a transposed convolution of traced extents")
+        return transposed_by_phases(e, op, x, w, lens)
     strides, dilations, begin, end, extra = op.plan(len(lens) - 2, w.lens[2:])
     return onednn_convolution(
         e,
