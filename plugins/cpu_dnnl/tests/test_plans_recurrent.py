@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
@@ -311,3 +312,14 @@ def test_lengths_out_of_range(name: str, length: int) -> None:
     program.compile(CpuTarget())
     with pytest.raises(mgx.MgxError):
         program.run(given | {"l": np.array([3, length], np.int32)})
+
+
+@pytest.mark.parametrize("hidden", [5, 48])
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_batches_of_any_size(agrees_open: Callable[..., None], direction: str, kind: str, hidden: int) -> None:
+    r = np.random.default_rng(6)
+    gates, directions = {"rnn": 1, "gru": 3, "lstm": 4}[kind], 1 + (direction == "bidirectional")
+    weights = [0.2 * r.standard_normal((directions, gates * hidden, n)).astype(np.float32) for n in (7, hidden)]
+    op = mgx.op(kind, hidden_size=hidden, direction=direction)
+    agrees_open(op, ["t", "b", 7], weights, [(6, 5), (9, 2), (3, 33), (12, 17)], 1e-4)

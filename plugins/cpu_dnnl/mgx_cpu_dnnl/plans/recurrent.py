@@ -13,6 +13,7 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 from mgx_core.types.dim import compare
 from mgx_core.types.shape import AnyShape
+from mgx_core.types.traced_int import TracedInt
 
 from ..emitter import CpuEmitter
 from .offer import offer
@@ -58,6 +59,8 @@ def small_batch(op: Any, inputs: Sequence[AnyShape | None], modules: Sequence[Mo
     """Refuses what the native loops do not support, and batches for which oneDNN is faster."""
     why = in_loop(op, inputs, modules)
     if why is None and isinstance(inputs[0], Shape):
+        if inputs[0].ranked and type(inputs[0].dims[1]) is TracedInt:
+            return None  # oneDNN compiles layers for fixed batches
         most = most_sequences(op)
         if not inputs[0].ranked or not compare(inputs[0].dims[1], "<=", most):
             return No(f"the batch may exceed {most} sequences")

@@ -17,14 +17,14 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 from mgx_core.types.mapped import forget_pages
-from mgx_core.types.traced_int import TracedInt
+from mgx_core.types.traced_int import TracedInt, usual
 
 from ..emitter import CpuEmitter
 from ..jit.native_loop import bits_of
 from ..native_library import native
 from ..recipes import aligned
 from .epilogues import Epilogue
-from .native_loops import emit_op, native_loop
+from .native_loops import allocate_zeros, emit_op, native_loop
 from .packed_products import packed_product
 from .products import product
 from .recurrent_operands import Operands
@@ -186,7 +186,12 @@ class _Layer:
 
     def states(self, first: Value | None) -> Value:
         """Returns initial states [d, b, h]; zeros by default."""
-        return first or self.e.literal(np.zeros((self.directions, self.batch, self.hidden), np.float32))
+        if first is not None:
+            return first
+        lens = [self.directions, self.batch, self.hidden]
+        if type(self.batch) is TracedInt:
+            return allocate_zeros(self.e, dt.float32, lens)
+        return self.e.literal(np.zeros(lens, np.float32))
 
     def emit(self, read: list[Value], own: int, fields: int, last: Value | None = None) -> Value:
         """Emits the loop over the steps; returns states [t, d, b, h].
@@ -255,11 +260,11 @@ def partition(threads: int, directions: int, batch: int, weights: int) -> tuple[
     """
     wanted = -(-threads // directions)
     if weights <= CACHED_BYTES:
-        rows = -(-batch // min(batch, wanted))
+        rows = -(-batch // wanted)
     else:
         rows = batch
     items = directions * -(-batch // rows)
-    return rows, max(1, min(threads // items, weights // MIN_PART_BYTES, MAX_PARTS))
+    return rows, max(1, min(threads // usual(items), weights // MIN_PART_BYTES, MAX_PARTS))
 
 
 def emit_lstm_loop(e: CpuEmitter, op: Lstm, given: Operands) -> Results:
