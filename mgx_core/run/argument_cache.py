@@ -29,8 +29,8 @@ def argument_key(
 
     It does for C-contiguous arrays in host memory of numbers in native byte order or of `str`, also inside an `Argument`, and
     for tensors in the target's memory.
-    held: results of an earlier run used as arguments, whose types never change; accept: `Target.accept`, if the target has memory
-    of its own.
+    held: results of an earlier run used as arguments, whose types never change; accept: returns a tensor in the target's memory,
+    None for other values.
     """
     if type(parameters) is not dict:
         return None

@@ -71,6 +71,11 @@ class ChangingExtents:
         self._lock = threading.RLock()
 
     @property
+    def opened(self) -> bool:
+        """True if there is a program that takes changing extents as arguments."""
+        return bool(self._open)
+
+    @property
     def closed(self) -> bool:
         """True if there was once no program that takes the changing extents as arguments."""
         return bool(self._not_opened)

@@ -89,7 +89,6 @@ class Executable:
         self._arguments = Arguments(
             self.parameters, target, context, None if options.offload_copy else lambda: self.module.output_shapes()
         )
-        self._accept = (lambda value: target.accept(value, context)) if target.own_memory else None
         self._lock = threading.RLock()
         self._times_runs, self._shows_values = timed(), traced("run")
         self._watched = self._times_runs or self._shows_values
@@ -157,7 +156,7 @@ class Executable:
         to return, in this order, without duplicates; None: all.
         Errors: ParameterError for a missing or unknown name, a wrong dtype or a wrong shape.
         """
-        known = None if self._watched else argument_key(parameters, self.parameters, held, self._accept)
+        known = None if self._watched else argument_key(parameters, self.parameters, held, self._taking())
         if known is not None:
             instance = self._instances.validated(known[0]) or self._open_for(known[0])
             if instance is not None:
@@ -291,7 +290,7 @@ class Executable:
             again = self._repeats.get(key)
             if again is not None:
                 return again(parameters, stream)
-        known = argument_key(parameters, self.parameters, NOTHING, self._accept) if self._accept else None
+        known = argument_key(parameters, self.parameters, NOTHING, self._taking()) if self._opened else None
         opened = None if known is None else self._open_for(known[0])
         if known is not None and opened is not None:
             values, runner = known[1], opened.runner
@@ -367,6 +366,26 @@ class Executable:
         if saved is not None or not given or self.overwritten or self.watches or self.options.validate:
             return whole()
         return self._changes().instance(given, lowered, whole)
+
+    @property
+    def _opened(self) -> bool:
+        """True if a program takes changing extents as arguments."""
+        return self._changing is not None and self._changing.opened
+
+    def _taking(self) -> Callable[[Any], Value | None] | None:
+        """Returns what takes tensors in the target's memory for the short way through a run; None for targets without any.
+
+        Tensors of other libraries, which have to be imported, go this way only where it saves more than an import.
+        """
+        if not self.target.own_memory:
+            return None
+        return self._taken if self._opened else self._own
+
+    def _taken(self, given: Any) -> Value | None:
+        return self.target.accept(given, self.context)
+
+    def _own(self, given: Any) -> Value | None:
+        return self._taken(given) if hasattr(given, "device_shape") else None
 
     def _open_for(self, key: ArgumentKey) -> Instance | None:
         return None if self._changing is None else self._changing.open_for(key)

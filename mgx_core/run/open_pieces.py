@@ -66,7 +66,8 @@ class OpenPieces(Runner):
     ) -> OpenProgram | None:
         """Returns the program of a module for all values of the changing extents; None if values decide none.
 
-        known: extents of a run; make: compiles a piece for changing extents; failed: as in the constructor; memory: as of `Pieces`.
+        known: extents of a run; make: compiles a piece for changing extents; failed: as in the constructor; memory: as of
+        `Pieces`.
         """
         if not any(introduced(ins) for ins in module if not given(ins)):
             return None

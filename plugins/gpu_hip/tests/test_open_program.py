@@ -14,6 +14,7 @@ from growing_decoder import WIDTH, close, decoder, fed
 
 import mgx_core as mgx
 from mgx_core.run import executable
+from mgx_core.run.arguments import Arguments
 from mgx_core.run.changing_extents import WHOLE
 from mgx_core.types.dim import symbol
 from mgx_gpu_hip.graph_cache import enqueue
@@ -108,6 +109,29 @@ def test_runs_on_a_callers_stream_write_to_its_memory(target: GpuTarget) -> None
         stream.wait()
         assert [r.value.address for r in results[:-1]] == [p.address for p in places.values()]
         close(LAYERS, results, given)
+
+
+@pytest.mark.parametrize("enqueued", [False, True])
+def test_device_arrays_of_new_lengths_are_not_bound_one_by_one(enqueued: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = decoder(LAYERS, GpuTarget("host", 1), offload_copy=False)
+    context = program.executable.context  # type: ignore[union-attr]
+
+    def run(given: dict[str, Any]) -> Any:
+        uploaded = {n: context.upload(v) for n, v in given.items()}
+        return program.run_async(uploaded, 0, "ihipStream_t") if enqueued else program.run(uploaded)
+
+    for length in range(16, 17 + WHOLE):
+        run(fed(LAYERS, length))
+    bound: list[Any] = []
+    bind = Arguments.bind
+    monkeypatch.setattr(Arguments, "bind", lambda self, given: bound.append(given) or bind(self, given))
+    for length in (40, 7):
+        close(LAYERS, run(fed(LAYERS, length)), fed(LAYERS, length))
+    assert not bound
+    for name, array in (("past1", np.float64), ("seen", np.int32)):
+        given = fed(LAYERS, 30)
+        with pytest.raises(mgx.ParameterError, match=name):
+            run({**given, name: given[name].astype(array)})
 
 
 def test_some_results_can_be_requested(target: GpuTarget) -> None:
