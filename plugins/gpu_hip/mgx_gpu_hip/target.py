@@ -29,6 +29,7 @@ from .column_rules import COLUMNS
 from .context import GpuContext
 from .emitter import GpuEmitter
 from .fourier_rules import TRANSFORMS
+from .inline_rules import INLINED
 from .join_caches import JoinCaches
 from .join_concats import JoinConcats
 from .join_images import JoinImages
@@ -106,6 +107,8 @@ class GpuTarget(Target):
             Rewrite(allowed(SPLIT_SUMS)),
             Rewrite(allowed(WIDE_SUMS)),
             Rewrite(allowed(TRANSPOSED)),
+            Rewrite(INLINED),
+            MergeCommon(),
             FoldConstants(widened=True),
         )
 
