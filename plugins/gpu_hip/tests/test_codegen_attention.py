@@ -240,6 +240,18 @@ def test_an_infinite_value_of_the_last_key_stays_infinite(keys: int) -> None:
     same(got, Attention().compute(q, k, v), tolerance=LIMITS["float32"])
 
 
+@pytest.mark.parametrize("wave", [32, 64])
+@pytest.mark.parametrize(("queries", "block"), [(8, 16), (20, 32), (40, 64), (70, 64)])
+def test_blocks_of_float32_hold_about_as_many_queries_as_there_are(queries: int, block: int, wave: int) -> None:
+    rng = np.random.default_rng(4)
+    q, k, v = (values(rng, dt.float32, (2, 1, n, 64)) for n in (queries, 50, 50))
+    ins, outs = [tensor("float32", x.shape) for x in (q, k, v)], [tensor("float32", q.shape)]
+    source = generate(Attention(), ins, outs, traits(wave))
+    assert isinstance(source, KernelSource) and source.launches[0].grid == (-(-queries // block), 2, 1)
+    assert f"first = blockIdx.x * {block}u" in source.text
+    same(run(source, [q, k, v], ins, outs, wave), Attention().compute(q, k, v), tolerance=LIMITS["float32"])
+
+
 FEW_TO_TILES = {
     "few": (1, 4, 2, 1, 300, 64, 64),
     "tiles": (1, 4, 2, 20, 90, 64, 64),

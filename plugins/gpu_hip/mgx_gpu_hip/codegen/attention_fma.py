@@ -21,6 +21,8 @@ def fma_attention(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     queries, keys = (64, 32) if max(p.d, p.e) <= 64 else (32, 32)
     if max(p.d, p.e) > 128:
         queries, keys = 16, 16
+    while queries > 16 and queries // 2 >= p.s:
+        queries //= 2
     rows, columns = queries // 16, keys // 16
     out = ceil_div(p.e, 16)
     ld, lv, lw = p.d + (1 if p.d % 4 else 4), p.e + 4 - p.e % 4, keys + 4
