@@ -12,7 +12,10 @@ from mgx_core.ops.concat import Concat
 from mgx_core.ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.index import Gather, GatherElements, Gathernd
+from mgx_core.ops.pad import Pad
 from mgx_core.ops.rotary import RotaryEmbedding
+from mgx_core.ops.scan import PrefixScanSum
+from mgx_core.ops.softmax import Logsoftmax, Softmax
 from mgx_core.rules.outline import Names, outline, through_views
 
 from .join_rows import outside_groups
@@ -20,12 +23,13 @@ from .join_rows import outside_groups
 __all__ = ["HORIZONTAL", "JoinLaunches"]
 
 HORIZONTAL: Final = "side by side"  # tag of the groups
-SMALL_BYTES: Final = 1 << 20  # bytes of a result above which launch overhead is negligible
+SMALL_BYTES: Final = 1 << 21  # bytes of a result above which launch overhead is negligible
 MAX_MEMBERS: Final = 8  # members of a group
 AHEAD: Final = 64  # instructions behind the first member among which others are looked for
 ELEMENTWISE: Final = (
     PointwiseGroup, Pointwise, Concat, Gather, GatherElements, Gathernd, RotaryEmbedding, DequantDot,
 )  # fmt: skip
+ALONG: Final = (Softmax, Logsoftmax, PrefixScanSum)
 
 
 @dataclass(frozen=True)
@@ -33,9 +37,9 @@ class JoinLaunches(Pass):
     """Groups small independent instructions: the rotary embeddings of queries and keys, the appends to key and value caches.
 
     A launch on a few thousand elements takes as long as an empty one.  Members of one kind need not be neighbors: those behind
-    the first move to it, with the views that they read, if nothing in between computes their operands.  Reductions are grouped
-    with reductions over as many elements only, since threads that work together require equal blocks.  If their kernels cannot
-    share a launch, the members run separately.
+    the first move to it, with the views that they read, if nothing in between computes their operands.  Reductions, softmax
+    and scans are grouped with such over as many elements only, since threads that work together require equal blocks.  If their
+    kernels cannot share a launch, the members run separately.
     """
 
     name: str = "join-launches"
@@ -128,4 +132,6 @@ def _kind(ins: Instruction) -> object:
     if isinstance(ins.op, FusedReduce):
         whole = next(i.inputs[0].shape for i in ins.modules[0] if i.op.combine)
         return FusedReduce, tuple(whole.dims[a] for a in ins.op.axes)
-    return ELEMENTWISE if isinstance(ins.op, ELEMENTWISE) else None
+    if isinstance(ins.op, ALONG):
+        return (type(ins.op), ins.shape.dims[ins.op.axis]) if len(ins.inputs) == 1 else None
+    return ELEMENTWISE if isinstance(ins.op, ELEMENTWISE) or (isinstance(ins.op, Pad) and _apart(ins)) else None
