@@ -134,6 +134,10 @@ def test_classes() -> None:
     assert names.tolist() == [5, 7] and scores.tolist() == [[0.75, 0.25], [0.25, 0.75]]
     names, scores = TreeEnsembleClassifier(**stump(vote_weights=[-1.0, 0.25], base_values=[0.5], **one)).evaluate([x])
     assert names.tolist() == [5, 7] and scores.tolist() == [[0.5, -0.5], [-0.75, 0.75]]
+    tenth = float(np.float32(0.1))  # five of them exceed 0.5 before their sum is rounded
+    votes = {"vote_leafids": [0] * 5 + [1] * 6, "vote_targetids": [0] * 11, "labels_ints": [5, 7]}
+    names, scores = TreeEnsembleClassifier(**stump(vote_weights=[tenth] * 11, **votes)).evaluate([x])
+    assert names.tolist() == [5, 7] and scores[0].tolist() == [0.5, 0.5]
     shape = TreeEnsembleClassifier(**stump(), labels_strings=["a", "b"]).result(
         [Shape.of(dt.float32, (symbol("n"), 1))]
     )

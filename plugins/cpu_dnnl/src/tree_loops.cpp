@@ -191,7 +191,7 @@ void tree_ensemble(void *const *buffers, const int64_t *args, int64_t begin, int
             double *scores = sums + r * outputs;
             if (probabilities >= 0) { // binary classifier with the weights of one class
                 const double s = scores[0];
-                winners[first + r] = labels[s > (probabilities ? 0.5 : 0.0)];
+                winners[first + r] = labels[static_cast<S>(s) > (probabilities ? S(0.5) : S(0))]; // compares rounded scores
                 scores[0] = how == logistic ? sigmoid(-s) : probabilities || how == probit ? 1 - s : -s;
                 scores[1] = how == logistic ? sigmoid(s) : s;
                 if (how == probit) transform(scores, 2, probit);

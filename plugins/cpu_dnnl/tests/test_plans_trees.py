@@ -132,6 +132,16 @@ def test_classes(agrees: Check, transform: Any) -> None:
         agrees(mgx.op("tree_ensemble_classifier", **two), features(21), tolerance=1e-6)
 
 
+def test_half_of_the_votes_are_no_majority(agrees: Check) -> None:
+    """The sum of five votes of float32(0.1) exceeds 0.5 before it is rounded."""
+    votes = {"tree_roots": (-1,), "vote_leafids": [0] * 5, "vote_targetids": [0] * 5, "n_targets": 2}
+    tenth = float(np.float32(0.1))
+    for weight, wanted in ((tenth, 7), (2 * tenth, -1)):
+        op = mgx.op("tree_ensemble_classifier", vote_weights=[weight] * 5, labels_ints=(7, -1), **votes)
+        assert op.compute(features(3))[0].tolist() == [wanted] * 3
+        agrees(op, features(3))
+
+
 def test_trees_without_nodes(agrees: Check) -> None:
     leaf = {
         "tree_roots": (-1, -2),
