@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 from .errors import ParameterError, ParseError, StoreError
 
-__all__ = ["contents", "file_bytes", "file_path", "unreadable", "unwritable"]
+__all__ = ["contents", "file_bytes", "file_path", "mistaken", "unreadable", "unwritable"]
+
+# beginnings of files that are passed as models by mistake: place, bytes, what it is and what to do
+MISTAKEN: Final = (
+    (0, b"version https://git-lfs", "is a pointer of Git LFS, not the file itself: fetch it with `git lfs pull`"),
+    (0, b"<!DOCTYPE", "is an HTML page: the download failed"),
+    (0, b"<html", "is an HTML page: the download failed"),
+    (0, b"\x1f\x8b", "is compressed by gzip: decompress it first"),
+    (0, b"PK\x03\x04", "is a zip archive: extract it first"),
+)
 
 
 def file_path(given: Any, function: str, instead: str = "") -> str | os.PathLike[str]:
@@ -55,6 +65,15 @@ def contents(path: str | os.PathLike[str], most: int = -1) -> bytes:
             return file.read(most)
     except OSError as error:
         raise unreadable(path, error) from None
+
+
+def mistaken(data: Any, more: Sequence[tuple[int, bytes, str]] = ()) -> str:
+    """Returns what bytes that are no model are and what to do, to be appended to a message; empty if that is not known.
+
+    more: entries like those of MISTAKEN.
+    """
+    start = bytes(data[:64])
+    return next((f"; it {what}" for at, mark, what in (*MISTAKEN, *more) if start.startswith(mark, at)), "")
 
 
 def unreadable(path: str | os.PathLike[str], error: OSError) -> ParseError:

@@ -10,7 +10,7 @@ from google.protobuf.message import DecodeError
 
 from mgx_core import ParseError, UnsupportedError
 from mgx_core.records import dataclass
-from mgx_core.sources import unreadable
+from mgx_core.sources import mistaken, unreadable
 from mgx_core.types.argument import Array
 from mgx_core.types.mapped import map_file
 
@@ -20,6 +20,11 @@ from .weights import split_weights
 __all__ = ["Model", "NEWEST_OPSET", "functions_of", "opsets_of", "read_model", "read_model_bytes"]
 
 NEWEST_OPSET = 28
+# see `mgx_core.sources`
+MISTAKEN = (
+    (4, b"ORTM", "is in onnxruntime's own format, which only onnxruntime reads: use the .onnx file it was made from"),
+    (0, b"ir_version:", "is a model as text: save it with onnx.save(onnx.load(path, format='textproto'), path)"),
+)
 
 
 @dataclass
@@ -48,7 +53,9 @@ def read_model_bytes(data: bytes) -> onnx.ModelProto:
     try:
         model.ParseFromString(bytes(data))
     except (DecodeError, RecursionError, ValueError) as error:
-        raise ParseError(f"not an ONNX model (damaged or truncated): {error}") from None
+        raise ParseError(
+            f"not an ONNX model{mistaken(data, MISTAKEN) or f' (damaged or truncated): {error}'}"
+        ) from None
     if not model.HasField("graph"):
         raise ParseError("not an ONNX model: it has no graph")
     _check_names(model)

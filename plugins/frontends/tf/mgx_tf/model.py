@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from mgx_core import ParameterError, ParseError, UnsupportedError
 from mgx_core.errors import suggestion
 from mgx_core.records import dataclass
-from mgx_core.sources import unreadable
+from mgx_core.sources import mistaken, unreadable
 
 from .graph import Functions, Graph
 from .wire.messages import message
@@ -163,7 +163,7 @@ def _from_wire(data: bytes, name: str) -> Any:
     try:
         made.ParseFromString(bytes(data))
     except (DecodeError, RecursionError, ValueError) as error:
-        raise ParseError(f"not a TensorFlow {name} (damaged or truncated): {error}") from None
+        raise ParseError(f"not a TensorFlow {name}{mistaken(data) or f' (damaged or truncated): {error}'}") from None
     return made
 
 

@@ -445,6 +445,8 @@ def test_missing_nodes_and_bad_options(new_graph: Any):
     refused(g, mgx.ParameterError, "no signature", signature="serve")
     with pytest.raises(mgx.ParseError, match="damaged or truncated"):
         mgx.parse_buffer(b"\xff" * 40, "tf")
+    with pytest.raises(mgx.ParseError, match=r"not a TensorFlow \w+; it is a pointer of Git LFS"):
+        mgx.parse_buffer(b"version https://git-lfs.github.com/spec/v1\n", "tf")
 
 
 def test_text_form(tmp_path: Any, new_graph: Any):

@@ -13,6 +13,7 @@ import numpy as np
 from mgx_core import ParseError, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.records import dataclass
+from mgx_core.sources import mistaken
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
 from mgx_core.types.strings import decoded
@@ -107,7 +108,7 @@ def read_model(data: Any, limit: int) -> Model:
     Errors: ParseError if it is not a model, is truncated, or has references outside the file.
     """
     if len(data) < 8 or bytes(data[4:8]) != b"TFL3":
-        raise ParseError("not a TFLite model: bytes 4 to 7 are not TFL3")
+        raise ParseError(f"not a TFLite model{mistaken(data) or ': bytes 4 to 7 are not TFL3'}")
     try:
         return _Reader(data, limit).model()
     except DAMAGED as error:

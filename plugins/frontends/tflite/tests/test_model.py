@@ -16,6 +16,8 @@ def test_other_files_are_refused():
     for data in (b"", b"TFL3", b"\0" * 64, b"\x1c\0\0\0TFL3" + b"\xff" * 64):
         with pytest.raises(mgx.ParseError, match="TFLite"):
             mgx.parse_buffer(data, "tflite")
+    with pytest.raises(mgx.ParseError, match="not a TFLite model; it is a pointer of Git LFS"):
+        mgx.parse_buffer(b"version https://git-lfs.github.com/spec/v1\n", "tflite")
 
 
 def test_unknown_options_name_near_ones():
