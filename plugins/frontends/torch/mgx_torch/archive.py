@@ -101,7 +101,10 @@ def _entry(archive: zipfile.ZipFile, name: str, limit: int | None = None) -> byt
 
 
 def _check(value: Any) -> None:
-    """Errors: ParseError for anything that torch's deserializer would import or evaluate."""
+    """Removes classes of results from a serialized program.
+
+    Errors: ParseError for anything else that torch's deserializer would import or evaluate.
+    """
     if isinstance(value, list):
         for item in value:
             _check(item)
@@ -119,7 +122,8 @@ def _check(value: Any) -> None:
             elif key == "as_operator" and not TARGET.fullmatch(str(item)):  # callable by a higher-order operator
                 raise ParseError(f"a node takes {item!r} as an argument, which is not an operator of torch")
             elif key in ("in_spec", "out_spec") and isinstance(item, str):
-                _check_tree(json.loads(item)[1])
+                version, spec = json.loads(item)
+                value[key] = json.dumps([version, _without_classes(spec)])
             else:
                 _check(item)
 
@@ -193,11 +197,14 @@ def _is_small_power(node: ast.AST) -> bool:
     return False
 
 
-def _check_tree(spec: Any) -> None:
-    if spec["type"] not in TREES:
-        raise ParseError(f"results of type {spec['type']!r} are not built from files; return tuples, lists or dicts")
-    for child in spec["children_spec"]:
-        _check_tree(child)
+def _without_classes(spec: Any) -> dict[str, Any]:
+    """Returns a pytree spec with tuples in place of classes, which torch would look up; programs use its leaves only."""
+    kind, context = (spec["type"], spec["context"]) if spec["type"] in TREES else (TREES[1], "null")
+    return {
+        "type": kind,
+        "context": context,
+        "children_spec": [_without_classes(child) for child in spec["children_spec"]],
+    }
 
 
 def _tensors(archive: zipfile.ZipFile, names: dict[str, str], folder: str, listing: str) -> dict[str, Any]:

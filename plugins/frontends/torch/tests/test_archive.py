@@ -8,7 +8,7 @@ import pickle
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -60,6 +60,30 @@ def test_file_is_parsed_by_its_ending(saved: tuple[nn.Module, Path]) -> None:
     x = torch.randn(5, 3, 8, 8)
     got = program.run({program.get_parameter_names()[0]: x.numpy()})[0].to_numpy()
     torch.testing.assert_close(torch.from_numpy(got), model(x), rtol=1e-5, atol=1e-5)
+
+
+class Pair(NamedTuple):
+    low: torch.Tensor
+    high: torch.Tensor
+
+
+class Parted(nn.Module):
+    def forward(self, x: Pair) -> dict[str, Any]:
+        return {"parts": Pair(x.high * 2, x.low), "count": 3, "sums": [x.low.sum(0)]}
+
+
+def test_results_of_a_class_are_read_without_it(tmp_path: Path) -> None:
+    given = Pair(torch.randn(2, 3), torch.randn(4))
+    torch.utils._pytree._register_namedtuple(Pair, serialized_type_name="test_archive.Pair")
+    torch.export.save(torch.export.export(Parted(), (given,)), tmp_path / "model.pt2")
+    absent = changed(
+        tmp_path / "model.pt2", lambda name, data: data.replace(b"test_archive.Pair", b"no_such_module.Pair")
+    )
+    program = mgx_core.parse_buffer(absent, "pt2")
+    program.compile(mgx_core.get_target("cpu"))
+    found = program.run(dict(zip(program.get_parameter_names(), given, strict=True)))
+    for got, want in zip(found, (given.high * 2, given.low, torch.tensor(3), given.low.sum(0)), strict=True):
+        torch.testing.assert_close(torch.from_dlpack(got), want)
 
 
 def test_pickled_sample_inputs_are_not_touched(saved: tuple[nn.Module, Path], tmp_path: Path) -> None:
