@@ -133,7 +133,7 @@ class _Spot(NamedTuple):
 
 
 class _Varying(NamedTuple):
-    """What runs change of a launch or library call: arguments; the grid by the indices of its numbers; the index of a product."""
+    """The changes that runs make to a launch or library call: arguments; the indices of the grid's numbers; that of a product."""
 
     spots: list[_Spot]
     grid: list[int] | None = None
