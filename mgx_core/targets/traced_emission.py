@@ -17,7 +17,6 @@ from .values import Buffer
 
 __all__ = ["Rooms", "TracedEmission", "agreeing"]
 
-LARGE: Final = 1 << 27  # bytes of buffers from which on programs have no more room than they need
 NEAR: Final = 8  # the distance of extents below which any that meet the conditions are used to check steps
 TRIED: Final = 1024  # most combinations of other extents that are tried
 
@@ -138,11 +137,13 @@ def agreeing(a: Any, b: Any, equal: Callable[[Any, Any], bool]) -> bool:
 class Rooms:
     """Sizes of memory for extents that no run has exceeded; they double.
 
-    sizes: computes the sizes from values of the extents.
+    sizes: computes the sizes from values of the extents, of which there are `extents`; large: bytes from which on there is no
+    more room than needed.
     """
 
-    def __init__(self, sizes: Callable[..., Sequence[int]], extents: int) -> None:
+    def __init__(self, sizes: Callable[..., Sequence[int]], extents: int, large: int) -> None:
         self._sizes = sizes
+        self._large = large
         self._capacity = [0] * extents
         self.bytes: list[int] = []
 
@@ -154,7 +155,7 @@ class Rooms:
         """Makes room for these extents, which have these sizes, and for larger ones, so that this is rare."""
         self._capacity = [max(c, 1 << n.bit_length()) for c, n in zip(self._capacity, extents, strict=True)]
         spare = self._sizes(*self._capacity)
-        if sum(spare) > LARGE:
+        if sum(spare) > self._large:
             spare = self.bytes or needed
         self.bytes = [max(sizes) for sizes in zip(spare, needed, strict=True)]
 

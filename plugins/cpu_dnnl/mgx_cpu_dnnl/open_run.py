@@ -28,6 +28,7 @@ __all__ = ["OpenRun", "agree", "compile_slow_loops"]
 
 
 SLOW: Final = 20_000  # nanoseconds that a run loses to interpreting a loop
+LARGE: Final = 1 << 27  # bytes of buffers from which on programs have no more room than they need
 
 
 class Kind(IntEnum):
@@ -234,7 +235,7 @@ class OpenRun:
         self._count = len(dims)
         self._numbers = self._trace.evaluator([*dims.values(), *self._sizes.values(), *traced.scratch])
         # sizes of buffers and scratch memory
-        self._rooms = Rooms(lambda *extents: self._numbers(*extents)[self._count :], len(self._where))
+        self._rooms = Rooms(lambda *extents: self._numbers(*extents)[self._count :], len(self._where), LARGE)
         self._calls = traced
         self.interpreted = traced.deferred
 
