@@ -28,7 +28,7 @@ def open_program(
     if first is None or not is_open(first.schedule, first.emitter):
         return None
     second = first.other()
-    if second is None or not agree(first.schedule, second.schedule):
+    if second is None or not agree(first, second):
         return None
     runner = OpenRunner(first.schedule, first.emitter, list(first.where.values()))
     valid, names = first.fits(), list(first.where)

@@ -1,7 +1,7 @@
 """Runs programs for all values of some extents: the numbers of their launches are functions of the extents of a run's arguments.
 
 The steps are emitted once for traced extents.  A run computes all numbers that depend on the extents at once, writes them to the
-memory of the launches' arguments, and enqueues the launches one by one.
+memory of the launches' arguments, and enqueues the launches, as a graph or one by one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mgx_core import No, Runner
 from mgx_core.cache import Recent
 from mgx_core.errors import DeviceError, UnsupportedError
 from mgx_core.targets.schedule import Schedule, Step
-from mgx_core.targets.traced_emission import Rooms, agreeing
+from mgx_core.targets.traced_emission import Rooms, TracedEmission, agreeing
 from mgx_core.targets.values import Buffer, Value
 from mgx_core.types.memory_limit import ALIGNMENT
 from mgx_core.types.traced_int import TracedInt, dim_of, value_of
@@ -37,6 +37,7 @@ from .steps import CalledStep, KernelStep, LibraryStep
 
 __all__ = ["OpenRunner", "agree", "is_open"]
 
+LARGE: Final = 1 << 30  # bytes of memory from which on programs have no more room than they need
 EXTENTS: Final = 64  # sets of extents whose numbers and library plans are kept
 Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
@@ -57,8 +58,8 @@ def _is_open(step: Step) -> bool:
     return not any(type(n) is TracedInt for la in launches for n in (*la.block, la.shared_bytes))
 
 
-def agree(one: Schedule, other: Schedule) -> bool:
-    """Returns True if two schedules, emitted for different values of the same traced extents, have the same steps and numbers.
+def agree(one: TracedEmission, other: TracedEmission) -> bool:
+    """Returns True if two emissions for different values of the same traced extents have the same steps and numbers.
 
     A number that depends on the extents without being traced differs between them.
     """
@@ -71,8 +72,9 @@ def _equal(a: Any, b: Any) -> bool:
     return type(a) is type(b) and bool(a == b)
 
 
-def _described(schedule: Schedule) -> Iterator[Any]:
+def _described(emission: TracedEmission) -> Iterator[Any]:
     """Yields all that the steps of a schedule and its results consist of."""
+    schedule, sizes = emission.schedule, emission.emitter.sizes
     numbers: dict[Buffer, int] = {}
 
     def value(v: Value | None) -> Any:
@@ -80,7 +82,7 @@ def _described(schedule: Schedule) -> Iterator[Any]:
             return None
         b = v.buffer
         constant = b.array if b.kind == "literal" else None
-        return b.kind, b.index, numbers.setdefault(b, len(numbers)), constant, v.offset
+        return b.kind, b.index, numbers.setdefault(b, len(numbers)), sizes.get(b, b.bytes), constant, v.offset
 
     for step in schedule.steps:
         if isinstance(step, KernelStep):
@@ -133,7 +135,9 @@ class _Spot(NamedTuple):
 
 
 class _Varying(NamedTuple):
-    """The changes that runs make to a launch or library call: arguments; the indices of the grid's numbers; that of a product."""
+    """The parts of a launch or library call that runs set: arguments; the grid, by the indices of its numbers; the product, by
+    its index.
+    """
 
     spots: list[_Spot]
     grid: list[int] | None = None
@@ -212,7 +216,7 @@ class OpenRunner(Runner):
         self._steps = [_without_traces(step) for step in schedule.steps]
         self._count = len(numbers.traced)
         self._evaluate = emitter.trace.evaluator([*numbers.traced, *self._sizes.values()])
-        self._rooms = Rooms(lambda *extents: self._evaluate(*extents)[self._count :], len(self._where))
+        self._rooms = Rooms(lambda *extents: self._evaluate(*extents)[self._count :], len(self._where), LARGE)
         self._bound: _Bound | None = None
         self._known: Recent[_Extents] = Recent(EXTENTS)
         self._extents: tuple[int, ...] = ()  # of the latest run
@@ -230,7 +234,7 @@ class OpenRunner(Runner):
     # construction
 
     def _found_varying(self, numbers: _Numbers) -> Iterator[_Varying]:
-        """Yields what runs change of each launch and library call, in order."""
+        """Yields the parts of each launch and library call that runs set, in order."""
         own = set(self._own)
         products: dict[Any, int] = {}
 
@@ -370,7 +374,7 @@ class OpenRunner(Runner):
     def _begin(self, args: Sequence[Any]) -> _Bound:
         """Computes the numbers for the extents of these arguments; returns the steps bound to enough memory."""
         self.device.activate()
-        extents = tuple([_lens(args[n])[axis] for n, axis in self._where])
+        extents = tuple([_lens_of(args[n])[axis] for n, axis in self._where])
         bound = self._bound
         if bound is not None and extents == self._extents:
             return bound
@@ -496,7 +500,7 @@ def _with_library_call(bound: BoundStep, addresses: Mapping[int, int]) -> BoundS
     return BoundStep(step, [_LibraryCall(step.plan, operands, workspace)])
 
 
-def _lens(value: Any) -> Sequence[int]:
+def _lens_of(value: Any) -> Sequence[int]:
     return value.dims if isinstance(value, DeviceArray) else value.shape
 
 

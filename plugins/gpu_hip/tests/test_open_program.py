@@ -17,6 +17,7 @@ from mgx_core.run import executable
 from mgx_core.run.arguments import Arguments
 from mgx_core.run.changing_extents import WHOLE
 from mgx_core.types.dim import symbol
+from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.graph_cache import enqueue
 from mgx_gpu_hip.library.gemm_problem import GemmProblem, Matrix
 from mgx_gpu_hip.open_run import OpenRunner
@@ -243,6 +244,29 @@ def test_extents_that_values_decide_are_arguments_of_pieces(
         np.testing.assert_allclose(total[0], (given["x"] ** 2).sum(0), rtol=1e-4)
         assert made.tolist() == [1.0] * count
     assert len(compiled) == before
+
+
+def test_offsets_that_need_64_bits_do_not_fit() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n"), 40]))
+    m.add_return([m.add(mgx.op("tanh"), x)])
+    program.compile(GpuTarget("host", 1))
+    made = opened(program, n=1 << 24)
+    assert made.fits({"n": 1 << 25}) and not made.fits({"n": 1 << 26})
+
+
+def test_sizes_of_memory_that_lose_their_extents_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n"), 40]))
+    scores = m.add(mgx.op("softmax", axis=0), m.add(mgx.op("prefix_scan_sum", axis=1), x))
+    m.add_return([scores])
+    program.compile(GpuTarget("host", 1))
+    assert opened(program, n=9) is not None
+    scratch = GpuEmitter.scratch
+    monkeypatch.setattr(GpuEmitter, "scratch", lambda self, size: scratch(self, len(range(size))))
+    assert opened(program, n=9) is None
 
 
 # products of a vendor's library
