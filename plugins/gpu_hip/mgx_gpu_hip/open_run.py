@@ -407,10 +407,11 @@ class OpenRunner(Runner):
                 for word, address, number in operands:
                     call.operands[word] = addresses[address] + numbers[number]
             self._set = self._extents, addresses
-        if not self._warmed_up:
+        recording = stream.handle and stream.captured()  # by the caller
+        if not (recording or self._warmed_up):
             warm_up(bound.steps, stream, alone=True)
             self._warmed_up = True
-        elif (self._calls_library and changed) or (stream.handle and stream.captured()):
+        elif recording or (self._calls_library and changed):
             enqueue(bound.steps, stream.handle)
         else:
             self._recorded(bound).launch(stream.handle)

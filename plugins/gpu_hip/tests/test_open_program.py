@@ -17,6 +17,7 @@ from mgx_core.run import executable
 from mgx_core.run.arguments import Arguments
 from mgx_core.run.changing_extents import WHOLE
 from mgx_core.types.dim import symbol
+from mgx_gpu_hip import open_run
 from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.graph_cache import enqueue
 from mgx_gpu_hip.library.gemm_problem import GemmProblem, Matrix
@@ -133,6 +134,44 @@ def test_device_arrays_of_new_lengths_are_not_bound_one_by_one(enqueued: bool, m
         given = fed(LAYERS, 30)
         with pytest.raises(mgx.ParameterError, match=name):
             run({**given, name: given[name].astype(array)})
+
+
+def test_launches_are_recorded_once_for_a_set_of_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = decoder(LAYERS, GpuTarget("host", 1), offload_copy=False)
+    context = program.executable.context  # type: ignore[union-attr]
+    recorded: list[Any] = []
+    record = open_run.captured
+    monkeypatch.setattr(open_run, "captured", lambda calls, *rest: recorded.append(calls) or record(calls, *rest))
+
+    def run(uploaded: dict[str, Any], length: int) -> None:
+        close(LAYERS, program.run_async(uploaded, 0, "ihipStream_t"), fed(LAYERS, length))
+
+    for length in range(16, 17 + WHOLE):
+        run({n: context.upload(v) for n, v in fed(LAYERS, length).items()}, length)
+    for length in (40, 7):
+        recorded.clear()
+        uploaded = {n: context.upload(v) for n, v in fed(LAYERS, length).items()}
+        for _ in range(3):
+            run(uploaded, length)
+        assert len(recorded) == 1
+
+
+def test_a_stream_that_the_caller_records_gets_the_launches(target: GpuTarget) -> None:
+    program = decoder(LAYERS, target, offload_copy=False)
+    context = program.executable.context  # type: ignore[union-attr]
+    for length in range(30, 29 - WHOLE, -1):
+        program.run(fed(LAYERS, length))
+    (one,) = programs(program)
+    one.runner._warmed_up = False
+    uploaded = {n: context.upload(v) for n, v in fed(LAYERS, 28).items()}
+    stream = context.device.stream()
+    with context.device.capture(stream) as capture:
+        results = program.run_async(uploaded, stream.handle, "ihipStream_t")
+    graph = capture.instantiate()
+    program.run_async({n: context.upload(v) for n, v in fed(LAYERS, 20).items()}, 0, "ihipStream_t")
+    graph.launch(stream.handle)
+    stream.wait()
+    close(LAYERS, results, fed(LAYERS, 28))
 
 
 def test_some_results_can_be_requested(target: GpuTarget) -> None:
