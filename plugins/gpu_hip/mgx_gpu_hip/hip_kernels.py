@@ -13,6 +13,7 @@ from mgx_core import Module, No, Operation, ParameterError, Shape, TupleShape
 from mgx_core.errors import counted
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
+from mgx_core.types.traced_int import TracedInt
 
 from .codegen.source import Arg, Buffer, KernelLaunch, KernelSource, Number, storage_type
 from .compile.source import Parameter, kernels, signature
@@ -113,7 +114,7 @@ def _three(given: Any, what: str) -> tuple[int, int, int]:
 def _whole(given: Any, what: str) -> list[int]:
     """Returns counts or sizes as integers.  Errors: ParameterError unless they are non-negative integers."""
     try:
-        found = [operator.index(n) for n in given]
+        found = [*map(_index, given)]
     except TypeError:
         found = [-1]
     if any(n < 0 for n in found):
@@ -121,10 +122,15 @@ def _whole(given: Any, what: str) -> list[int]:
     return found
 
 
+def _index(n: Any) -> int:
+    """Returns an integer, which may be traced.  Errors: TypeError."""
+    return n if type(n) is TracedInt else operator.index(n)
+
+
 def _number(p: Parameter, kind: str, number: Any, where: str) -> Number:
     """Returns an argument of a number parameter.  Errors: ParameterError if its type cannot represent it."""
     try:
-        value = float(number) if p.code in "fd" else operator.index(number)
+        value = float(number) if p.code in "fd" else _index(number)
         struct.pack(p.code, value)
         return Number(kind, value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError, struct.error):

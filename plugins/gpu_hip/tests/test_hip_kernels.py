@@ -16,6 +16,7 @@ import mgx_core as mgx
 import mgx_gpu_hip
 from mgx_core import HostKernel, Kernel, Kernels, Operation, OpSet, Shape, define_op
 from mgx_core.plugins import manager as plugins
+from mgx_core.types.dim import symbol
 from mgx_gpu_hip.compile import build as builder
 from mgx_gpu_hip.compile.build import KernelCache
 from mgx_gpu_hip.compile.gxx import HostCompiler
@@ -105,6 +106,16 @@ def given(*dims: int) -> Any:
 def placement(program: mgx.Program) -> Any:
     (found,) = [p for p in program.executable.instances()[-1].placements if p.op.startswith("acme.")]
     return found
+
+
+def test_numbers_computed_from_changing_extents_are_arguments_of_one_program() -> None:
+    program = compiled(by_text(), dims=(symbol("m", 0, 999), symbol("n", 0, 999)))
+    for n, m in ((5, 6), (7, 9), (11, 12), (13, 14), (30, 40), (8, 100), (90, 7)):
+        x = given(m, n)
+        (y,) = program.run({"x": x})
+        np.testing.assert_allclose(y.to_numpy(), x.sum(0), rtol=1e-4, atol=1e-4)
+    made: Any = program.executable
+    assert made._changing._open and any("acme" in p.kernel for p in made._changing._open[0].program.placements)
 
 
 def test_the_text_is_what_runs() -> None:
