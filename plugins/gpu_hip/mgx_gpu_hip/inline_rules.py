@@ -24,7 +24,7 @@ __all__ = ["INLINED"]
 INLINED: Final = Rules("inline-cheap")
 CHEAP: Final = (Abs, Add, Ceil, Convert, Floor, Max, Min, Mul, Neg, Predicate, Sub, Trunc)
 VIEWS: Final = (Slice, Squeeze, Unsqueeze, Reshape)
-FAR: Final = 6  # pointwise ops behind a product that may be its epilogue
+FAR: Final = 8  # pointwise ops behind a product that may be its epilogue
 
 
 @INLINED.on(Multibroadcast)
@@ -120,6 +120,6 @@ def _ends_product(value: Instruction, steps: int = FAR) -> bool:
     """Returns True if a product or its epilogue may compute a value."""
     while value.op.view is not None and value.inputs:
         value = value.inputs[0]
-    if value.op.product or not steps:
-        return True
-    return isinstance(value.op, Pointwise) and any(_ends_product(x, steps - 1) for x in value.inputs)
+    if not isinstance(value.op, Pointwise):
+        return bool(value.op.product)
+    return not steps or any(_ends_product(x, steps - 1) for x in value.inputs)

@@ -40,6 +40,17 @@ def test_slices(squeezed: bool, device: int) -> None:
     assert "pointwise" in step.kernel
 
 
+def test_slices_behind_a_long_chain() -> None:
+    """Six ops on a parameter are no epilogue."""
+    b = BuiltProgram(5)
+    (x, _) = b.argument(40, 2, kind="float32")
+    for n in range(3):
+        x = b.add("abs", b.add("sub", x, b.main.add_literal(np.full((40, 2), 0.1 * n, "float32"))))
+    one, other = (b.add("slice", x, axes=[1], starts=[n], ends=[n + 1]) for n in range(2))
+    (step,) = b.checked_steps(b.add("mul", b.add("exp", one), other), 1, 1e-5)
+    assert "pointwise" in step.kernel
+
+
 @pytest.mark.parametrize("why", ["product", "reader", "overlap", "read whole", "costly"])
 def test_slices_of_other_work_stay(why: str) -> None:
     b = BuiltProgram(3)
