@@ -15,7 +15,7 @@ from ..types.dim import Dim, Sym, bounds, fresh, may_equal
 from ..types.dtype import DType, float32, float64, of
 from ..types.memory_limit import require_memory
 from ..types.shape import Shape
-from ..types.traced_int import TracedInt
+from ..types.traced_int import TracedInt, int_or_traced
 from .axes import normalize_all
 from .builder import Builder, Operand
 from .convert import Convert
@@ -286,8 +286,11 @@ def scaled(d: Dim, scale: float) -> Dim:
         if 1 / scale == int(1 / scale):
             return d // int(1 / scale)
         return fresh("resized", 0, math.floor(bounds(d)[1] * scale))
-    if type(d) is TracedInt and scale == int(scale) and d * int(scale) <= EXACT:
-        return d * int(scale)
+    if type(d) is TracedInt and d * math.ceil(max(scale, 1)) <= EXACT:
+        if scale == int(scale):
+            return int_or_traced(d * int(scale))
+        if math.frexp(scale)[0] == 0.5:  # 1 / scale is a power of two
+            return int_or_traced(d // int(1 / scale))
     return int(np.floor(np.float32(d) * np.float32(scale)))
 
 

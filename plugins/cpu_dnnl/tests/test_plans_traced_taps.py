@@ -34,7 +34,7 @@ def test_resizing_to_extents_that_change(agrees_open: Check, mode: str, position
 
 @pytest.mark.parametrize("rounding", ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil", "simple"])
 def test_rounding_of_positions(agrees_open: Check, rounding: str) -> None:
-    for factors in ((1.0, 1.0, 2.0, 3.0), (1.0, 1.0, 4.0, 1.0)):
+    for factors in ((1.0, 1.0, 2.0, 3.0), (1.0, 1.0, 4.0, 1.0), (1.0, 1.0, 0.5, 2.0)):
         agrees_open(mgx.op("resize", scales=factors, nearest_mode=rounding), [1, 3, "h", "w"], [], SIZES)
     halved = mgx.op(
         "resize", scales=(2.0,), axes=(2,), nearest_mode=rounding, coordinate_transformation_mode="asymmetric"
