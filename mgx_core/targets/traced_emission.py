@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice, product
 from math import gcd
@@ -154,10 +155,16 @@ class Rooms:
     def grow(self, extents: Sequence[int], needed: Sequence[int]) -> None:
         """Makes room for these extents, which have these sizes, and for larger ones, so that this is rare."""
         self._capacity = [max(c, 1 << n.bit_length()) for c, n in zip(self._capacity, extents, strict=True)]
-        spare = self._sizes(*self._capacity)
-        if sum(spare) > self._large:
+        spare = self._spare()
+        if spare is None or sum(spare) > self._large:
             spare = self.bytes or needed
         self.bytes = [max(sizes) for sizes in zip(spare, needed, strict=True)]
+
+    def _spare(self) -> Sequence[int] | None:
+        """Returns the sizes for the capacity; None if these extents do not meet the conditions, and a divisor is 0."""
+        with suppress(ZeroDivisionError):
+            return self._sizes(*self._capacity)
+        return None
 
     def place(self, buffers: Iterable[Buffer], schedule: Schedule, alignment: int, reuse: bool) -> None:
         """Assigns offsets to the buffers of a schedule; buffers: those of these sizes, in order."""

@@ -300,7 +300,7 @@ def alignment(number: int, most: int) -> int:
     return most
 
 
-def surely_equal(a: Sequence[int], b: Sequence[int]) -> bool:
+def surely_equal(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
     """Returns True if numbers are equal in pairs, traced ones for all traced extents."""
     return [*map(dim_of, a)] == [*map(dim_of, b)]
 
@@ -330,6 +330,6 @@ def _divisor(number: int) -> Dim:
     return dim_of(number)
 
 
-def dim_of(number: int) -> Dim:
+def dim_of(number: Dim) -> Dim:
     """Returns the expression of a number; the number itself if it is not traced."""
     return number.dim if type(number) is TracedInt else number

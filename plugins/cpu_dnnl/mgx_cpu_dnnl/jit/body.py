@@ -22,6 +22,7 @@ from mgx_core.ops.reshape import Squeeze, Unsqueeze
 from mgx_core.ops.scalar import NUMPY, PRIMITIVES, Call, Cast, Expr, fold, leaf_of, same
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
+from mgx_core.types.traced_int import surely_equal
 
 from .element import computed, supported
 from .graph import Graph, Node
@@ -145,7 +146,7 @@ class _Reader:
         if len(parameters) != len(self.inputs):
             raise Refused(f"the body has {len(parameters)} parameters, got shapes for {len(self.inputs)}")
         body = self.body
-        if any(p.shape.dims != x.dims for p, x in zip(parameters, self.inputs, strict=True)):
+        if not all(surely_equal(p.shape.dims, x.dims) for p, x in zip(parameters, self.inputs, strict=True)):
             fresh = {p.op.label: x.as_standard() for p, x in zip(parameters, self.inputs, strict=True)}  # type: ignore[attr-defined]
             body = body.clone(parameters=fresh)
         at = 0

@@ -15,6 +15,7 @@ from mgx_core import dtype as dt
 from mgx_core.named_tuples import NamedTuple
 from mgx_core.records import dataclass
 from mgx_core.types.dtype import DType
+from mgx_core.types.traced_int import TracedInt
 
 from .element import computed
 from .graph import Node, bounded, number
@@ -174,6 +175,8 @@ class Assembler:
 
     def mean(self, total: int, count: int) -> int:
         """Returns the slot of a total divided by the number of elements."""
+        if type(count) is TracedInt:
+            raise NotExpressible
         single, made = dt.float32, self._row_slot(dt.float32)
         many = self.number(float(count), single, self.wide)
         self._emit(self.now.row_code, "exact_div", (single, single), single, (total, many, made), not self.wide)

@@ -10,6 +10,7 @@ from mgx_core import dtype as dt
 from mgx_core.named_tuples import NamedTuple
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import Shape
+from mgx_core.types.traced_int import value_of
 
 from .code import Code
 from .deferred import Deferred, describe, node_of
@@ -167,7 +168,7 @@ def _described(
     at = {node.ident: i for i, node in enumerate(graph.nodes)}
     details = {
         "flags": flags,
-        "values": [int(value) for value in args.values],
+        "values": [int(value_of(value)) for value in args.values],
         "places": dict(args.places),
         "sums": epilogue.sums.name,
         "outs": [o.name for o in epilogue.outs],

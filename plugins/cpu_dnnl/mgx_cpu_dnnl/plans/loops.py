@@ -14,6 +14,7 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
+from mgx_core.types.traced_int import dim_of, surely_equal
 
 from ..emitter import CpuEmitter
 from ..layout import same_order
@@ -44,10 +45,14 @@ def output_like(e: CpuEmitter, dtype: Any, lens: Sequence[int], args: Sequence[V
 @lru_cache(1024)
 def _like(dtype: Any, lens: tuple[int, ...], *shapes: Shape) -> Shape:
     for shape in shapes:
-        if shape.dims == lens and shape.rank > 1 and not shape.broadcasted():  # broadcast axes have no order in memory
+        if (
+            shape.rank == len(lens) > 1 and surely_equal(shape.lens(), lens) and not shape.broadcasted()
+        ):  # broadcast axes have no order in memory
             return Shape(dtype, lens, same_order(shape))
     for shape in shapes:
-        if shape.rank == len(lens) > 1 and all(n in (1, d) for n, d in zip(lens, shape.dims, strict=True)):
+        if shape.rank == len(lens) > 1 and all(
+            dim_of(n) in (1, dim_of(d)) for n, d in zip(lens, shape.lens(), strict=True)
+        ):
             return Shape(dtype, lens, same_order(Shape(shape.dtype, lens, shape.strides())))
     return Shape(dtype, lens)
 

@@ -124,6 +124,7 @@ def product(
     out: memory for the result (default: the residual's, or new); loops: refuse products for which compiled loops are faster.
     """
     _native = native()
+    e.require_fixed("matmul", "matmul", [a, b])
     lens = [*a.lens[:-1], b.lens[-1]]
     k = a.lens[-1]
     if epilogue is not None and epilogue.residual is not None:
