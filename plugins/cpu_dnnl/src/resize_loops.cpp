@@ -128,6 +128,26 @@ void pad_taps(void *const *buffers, const int64_t *args, int64_t, int64_t, void 
     }
 }
 
+// Images with padding around.  Buffers: x [outer, h, row], out [outer, height, width], both dense.  Arguments: h, height, lines of
+// padding above; row, width and padding before the row, in bytes; the padding, a byte.  Work items: outer * height.
+void padded_image(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+    auto *x = static_cast<const char *>(buffers[0]);
+    auto *out = static_cast<char *>(buffers[1]);
+    const int64_t h = args[0], height = args[1], above = args[2], row = args[3], width = args[4], before = args[5];
+    const auto filler = static_cast<int>(args[6]);
+    for (int64_t item = begin; item < end; ++item) {
+        char *to = out + item * width;
+        const int64_t image = item / height, line = item % height - above;
+        if (line < 0 || line >= h) {
+            std::memset(to, filler, static_cast<size_t>(width));
+            continue;
+        }
+        std::memset(to, filler, static_cast<size_t>(before));
+        std::memcpy(to + before, x + (image * h + line) * row, static_cast<size_t>(row));
+        std::memset(to + before + row, filler, static_cast<size_t>(width - before - row));
+    }
+}
+
 // Elements copied along an axis.  Buffers: x [outer, n, inner], table, out [outer, m, inner], all dense.  Arguments: n, m, inner,
 // bits of the element where a row has no tap.  Work items: outer * m.
 template <typename T>
@@ -189,6 +209,7 @@ void summed_taps(void *const *buffers, const int64_t *args, int64_t begin, int64
 void add_resize_loops(NamedLoops &loops) {
     loops["resize_taps"] = &resize_taps;
     loops["pad_taps"] = &pad_taps;
+    loops["padded_image"] = &padded_image;
     each(Sizes {}, size_names, [&](auto element, const char *name) { add_loop(loops, "copied_taps", name, &copied_taps<decltype(element)>); });
     loops["summed_taps_float32"] = &summed_taps<float>;
     loops["summed_taps_float64"] = &summed_taps<double>;

@@ -105,3 +105,20 @@ def test_taps_that_meet_only_padding_are_not_copied(small_cache: None, dilation:
     np.testing.assert_allclose(found, wanted, atol=4 * w[0].size * 2.0**-24 * np.abs(x).max() * np.abs(w).max())
     (product,) = (s for s in program.executable.instances()[0].runner.schedule.steps if s.name == "gemm")
     assert product.flops == 2 * 30 * w.shape[0] * 16 * taps
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"padding": [1, 1]}, {"padding": [1, 1], "stride": [2, 2]}, {"padding": [0, 2, 1, 0]}]
+)
+def test_images_of_any_extents(agrees_open: Any, attributes: dict[str, Any]) -> None:
+    r = np.random.default_rng(4)
+    w = (0.1 * r.standard_normal((256, 40, 3, 3))).astype(np.float32)
+    sizes = [(2, 7, 9), (3, 4, 5), (2, 12, 9), (5, 30, 41)]
+    agrees_open(mgx.op("convolution", **attributes), ["b", 40, "h", "w"], [w], sizes, 1e-3)
+
+
+def test_signals_of_any_length(agrees_open: Any) -> None:
+    r = np.random.default_rng(4)
+    w = (0.1 * r.standard_normal((256, 40, 5))).astype(np.float32)
+    op = mgx.op("convolution", padding=[2], stride=[2])
+    agrees_open(op, [1, 40, "t"], [w], [(30,), (9,), (200,), (61,)], 1e-3)

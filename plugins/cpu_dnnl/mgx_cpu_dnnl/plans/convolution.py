@@ -23,10 +23,11 @@ from ..native_library import native
 from .anchors import offer_anchor, offer_widened, onednn_convolution
 from .epilogues import Epilogue
 from .long_rows import convolution_of_rows
+from .native_loops import copy_into_image
 from .offer import FLOATS, only
 from .volumes import Depthwise, depthwise_volumes
 
-__all__ = ["PLANS", "zero_padded", "with_group_axis", "expand_multiplier"]
+__all__ = ["PLANS", "padded_image", "with_group_axis", "expand_multiplier"]
 
 PLANS = Kernels("cpu")
 TILE: Final = 32  # bfloat16 channels per row of an AMX tile
@@ -61,7 +62,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     lines = False
     if group > 1 and group == x.lens[1] == lens[1]:
         if max(dilations) > 1 and max(*begin, *end) > MAX_PADDING:
-            x, begin, end = zero_padded(e, x, begin, end), (0,) * len(window), (0,) * len(window)
+            x, begin, end = padded_image(e, x, begin, end), (0,) * len(window), (0,) * len(window)
         if len(window) == 3:
             windows = {"strides": strides, "dilations": dilations, "padding_begin": begin, "padding_end": end}
             permute = partial(with_group_axis, group=group)
@@ -106,15 +107,17 @@ def as_image(value: Value) -> Value:
     return Value(Shape(value.shape.dtype, [n, c, 1, w], [by_n, by_c, by_w * w, by_w]), value.buffer, value.offset)
 
 
-def zero_padded(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[int]) -> Value:
-    """Emits x [n, c, ..] padded with zeros, channels last."""
+def padded_image(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[int], filler: int = 0) -> Value:
+    """Emits x [n, c, ..] padded with a value, channels last."""
     from ..jit.move import compile_pad
 
     lens = [*x.lens[:2], *(n + a + b for n, a, b in zip(x.lens[2:], begin, end, strict=True))]
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
+    if is_traced(x.shape) and copy_into_image(e, as_channels_last(e, x), out, begin, filler):
+        return out
     shapes, pads = (x.shape, out.shape), (0, 0, *begin, 0, 0, *end)
     kernel = e.shared.kernels.kernel(
-        None, ("pad", pads), shapes, lambda: compile_pad(Pad(pads=pads), *shapes, e.engine)
+        None, ("pad", pads, filler), shapes, lambda: compile_pad(Pad(pads=pads, value=filler), *shapes, e.engine)
     )
     e.loop(kernel, [x], [out])
     return out

@@ -24,7 +24,7 @@ from mgx_core.types.dtype import DType
 from mgx_core.types.traced_int import TracedInt, surely_equal
 
 from ..emitter import CpuEmitter
-from .native_loops import GRAIN_BYTES, broadcast, emit_op, native_loop
+from .native_loops import GRAIN_BYTES, broadcast, copy_into_image, emit_op, native_loop
 from .offer import NUMBERS, offer, only
 
 __all__ = ["PLANS", "accumulator_type", "fill_zeros"]
@@ -207,8 +207,14 @@ def _padded(
     lens = [*x.lens[:2], *(b + n + a for b, n, a in zip(begin, x.lens[2:], end, strict=True))]
     if any(n <= 0 for n in lens) or min((*begin, *end), default=0) < 0:
         raise Refused("negative padding is not supported")
+    dense = zero is None and x.shape.dtype is dtype and surely_equal(x.strides, channels_last(x.lens))
+    around = not surely_equal(lens, x.lens)
+    if dense and not around:
+        return x
     whole = e.allocate(dtype, lens, channels_last(lens))
-    if lens != x.lens:
+    if dense and copy_into_image(e, x, whole, begin):
+        return whole
+    if around:
         fill_zeros(e, whole.buffer, whole.shape.elements() * dtype.size)
     start = sum(b * s for b, s in zip(begin, whole.strides[2:], strict=True))
     convert_into(e, x, whole.view_at(start, Shape(dtype, x.lens, whole.strides)), zero)

@@ -16,7 +16,7 @@ from ..jit.cost import grain_for
 
 __all__ = [
     "GRAIN_BYTES", "allocate_zeros", "as_indices", "broadcast", "emit_op", "encode_box", "grain_of", "merge_axes",
-    "native_loop",
+    "native_loop", "copy_into_image",
 ]  # fmt: skip
 
 GRAIN_BYTES: Final = 32768  # minimum bytes moved per thread
@@ -110,6 +110,22 @@ def allocate_zeros(e: CpuEmitter, dtype: Any, lens: Sequence[int]) -> Value:
     if out.shape.elements():
         native_loop(e, "fill", f"fill_{dtype.size}", [out], [out], [0], prod(lens), GRAIN_BYTES // dtype.size)
     return out
+
+
+def copy_into_image(e: CpuEmitter, x: Value, out: Value, begin: Sequence[int], filler: int = 0) -> bool:
+    """Emits a copy of x [n, c, h, w] or [n, c, w] into a larger image, both channels last; returns False for more axes.
+
+    begin: the padding before each axis; filler: its value, 0 for elements of several bytes.
+    """
+    if len(x.lens) not in (3, 4):
+        return False
+    (n, channels, *image), padded = x.lens, out.lens[2:]
+    size = channels * x.shape.dtype.size
+    one = len(image) == 1
+    (h, height, above) = (1, 1, 0) if one else (image[0], padded[0], begin[0])
+    numbers = [h, height, above, image[-1] * size, padded[-1] * size, begin[-1] * size, filler & 255]
+    native_loop(e, "pad", "padded_image", [x, out], [out], numbers, n * height, grain_of(n * height, [out]))
+    return True
 
 
 def broadcast(value: Value, lens: Sequence[int]) -> Value:

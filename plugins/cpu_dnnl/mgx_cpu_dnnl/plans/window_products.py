@@ -21,17 +21,18 @@ from mgx_core.ops.window import Moves
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
+from mgx_core.types.traced_int import usual
 
-from ..emitter import CpuEmitter
+from ..emitter import CpuEmitter, is_traced
 from ..layout import as_channels_last
 from ..native_library import native
 from ..packing import Derived
 from .anchors import float32_only, floats_around
-from .convolution import zero_padded
+from .convolution import padded_image
 from .offer import offer
 from .packed_products import EmitFused, Panels, group_of_product, product_with_panels
 
-__all__ = ["PLANS"]
+__all__ = ["PLANS", "copied_windows"]
 
 PLANS = Kernels("cpu")
 PANEL: Final = 32  # outputs computed together by oneDNN
@@ -43,7 +44,7 @@ def fits(op: Any, x: Shape, w: Shape) -> No | None:
         return No(f"one group and static extents are required, got {op.group} groups, {x} and {w}")
     if prod(w.lens()[2:]) == 1:
         return No("the window has one element")
-    if not _exceeds_cache(w.lens()):
+    if not is_traced(x) and not _exceeds_cache(w.lens()):
         return No(f"the weights {w.lens()[1:]} of {PANEL} outputs fit in the L2 cache")
     return None
 
@@ -79,24 +80,25 @@ def _matrices(e: CpuEmitter, op: Any, x: Value, w: Value) -> tuple[Panels, Value
     window = w.lens[2:]
     moves = op.sliding(x.lens[2:], window)
     places = moves.counts(x.lens[2:], window)
-    if x.lens[0] * prod(places) > w.lens[0]:
+    if usual(x.lens[0] * prod(places)) > w.lens[0]:
         raise Refused(f"copies of {prod(places)} windows of {x.lens[0]} images would exceed the weights")
     if min(*moves.begins, *moves.ends) < 0:
         raise Refused("negative padding is not supported")
-    found = moves.meeting(x.lens[2:], window)
+    e.replaced |= is_traced(x.shape)
+    found = None if is_traced(x.shape) else moves.meeting(x.lens[2:], window)
     if found is not None:
         moves, kept = found
         first = sum(a * s for (a, _), s in zip(kept, w.strides[2:], strict=True))
         lens = [*w.lens[:2], *(end - begin for begin, end in kept)]
         w = w.view_at(first, Shape(w.shape.dtype, lens, w.strides))
-    return _pack(e, w), _im2col(e, moves, x, w, places)
+    return _pack(e, w), copied_windows(e, moves, x, w, places)
 
 
-def _im2col(e: CpuEmitter, moves: Moves, x: Value, w: Value, places: Sequence[int]) -> Value:
-    """Copies the windows of x [n, c, ..] at these places to [n, .., window * c]."""
+def copied_windows(e: CpuEmitter, moves: Moves, x: Value, w: Value, places: Sequence[int], filler: int = 0) -> Value:
+    """Copies the windows of x [n, c, ..] at these places to [n, .., window * c]; filler: the value of the padding."""
     x = as_channels_last(e, x)
     if any((*moves.begins, *moves.ends)):
-        x = zero_padded(e, x, moves.begins, moves.ends)
+        x = padded_image(e, x, moves.begins, moves.ends, filler)
     first, _, *steps = x.strides
     onward = [a * b for a, b in zip(steps, moves.stride, strict=True)]
     within = [a * b for a, b in zip(steps, moves.dilation, strict=True)]
