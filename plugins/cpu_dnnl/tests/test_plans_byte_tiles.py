@@ -239,3 +239,29 @@ def test_sums_of_no_products(batch: Any, types: Any, constant: bool) -> None:
     main.add_return([main.add(mgx.op("quant_dot"), *given)])
     program.compile(CpuTarget())
     np.testing.assert_array_equal(program.run(feeds)[0], np.zeros((*batch, 5, 15), np.int32))
+
+
+@pytest.mark.parametrize("zero", [None, 7])
+@pytest.mark.parametrize(
+    ("channels", "outputs", "window", "attributes"),
+    [
+        (32, 48, (3, 3), {"padding": [1, 1]}), (32, 48, (3, 3), {"padding": [1, 1], "stride": [2, 2]}),
+        (24, 20, (1, 1), {}), (16, 40, (3, 2), {"padding": [2, 0, 1, 1], "dilation": [2, 1]}),
+        (64, 64, (3, 3), {"padding": [1, 1], "group": 64}), (48, 48, (5, 5), {"padding": [2, 2], "group": 48, "stride": [2, 2]}),
+    ],
+)  # fmt: skip
+def test_convolutions_of_images_of_any_extents(
+    agrees_open: Any, channels: int, outputs: int, window: Any, attributes: dict[str, Any], zero: int | None
+) -> None:
+    r = np.random.default_rng(4)
+    w = r.integers(-60, 60, (outputs, channels // attributes.get("group", 1), *window)).astype(np.int8)
+    constants = [w] if zero is None else [w, np.array(zero, np.uint8)]
+    sizes = [(2, 14, 19), (3, 30, 9), (5, 21, 33), (2, 60, 41)]
+    agrees_open(mgx.op("quant_convolution", **attributes), ["b", channels, "h", "w"], constants, sizes, 0.0, "uint8")
+
+
+def test_products_of_batches_of_any_extents(agrees_open: Any) -> None:
+    """The batch is 3 first, as a constant extent of the other operand."""
+    r = np.random.default_rng(4)
+    w = np.broadcast_to(r.integers(-60, 60, (64, 40)).astype(np.int8), (3, 1, 64, 40))
+    agrees_open(mgx.op("quant_dot"), [3, "b", "t", 64], [w], [(3, 9), (2, 30), (9, 17), (4, 64)], 0.0, "uint8")

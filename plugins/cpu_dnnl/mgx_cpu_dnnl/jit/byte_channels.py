@@ -10,9 +10,11 @@ from typing import Final
 from mgx_core.errors import No
 from mgx_core.named_tuples import NamedTuple
 from mgx_core.records import dataclass
+from mgx_core.types.traced_int import usual
 
 from .byte_pairs import Windows
 from .code import Code, V, i64
+from .cost import grain_for
 from .engine import Engine
 from .gemm_epilogue import Product, ProductPlan
 from .gemm_plan import equal_part
@@ -90,8 +92,10 @@ def compile_fours(
     width, stride, gap = rest[8], rest[14], rest[17]
     apart = gap * (1 if fours.upright else 4)
     columns = (width - 1) * stride + (fours.taps - 1) * apart + 1
-    block = _channels(channels, 4 * (fours.shared * width + fours.groups * columns))
-    rows = _rows(m, width, max(1, CACHED_BYTES // (4 * block) - fours.groups * columns), product.threads, fours.shared)
+    block = _channels(channels, 4 * (fours.shared * usual(width) + fours.groups * usual(columns)))
+    rows = _rows(
+        m, width, max(1, CACHED_BYTES // (4 * block) - fours.groups * usual(columns)), product.threads, fours.shared
+    )
     plan = FourPlan(epilogue, Args(), ragged=channels % (2 * engine.lanes) != 0)
     blocks, parts = -(-channels // block), -(-m // rows)
     numbers = {"m": m, "n": channels, "rows": rows, "block": block, "blocks": blocks, "parts": parts}
@@ -107,7 +111,7 @@ def compile_fours(
         "fours",
         leading=4,
         work=blocks * parts,
-        grain=max(1, MIN_WORK // max(1, 2 * rows * block * windows.taps)),
+        grain=grain_for(MIN_WORK, 2 * rows * block * windows.taps),
         scratch_bytes=4 * rows * block + space,
         weights=0,
         taps=windows.taps,
@@ -123,8 +127,9 @@ def _channels(channels: int, size: int) -> int:
 
 def _rows(m: int, width: int, most: int, threads: int, shared: int) -> int:
     """Returns the results of an item: whole lines that share interleaved taps, or equal parts of one line."""
-    most = min(most, -(-m // threads))
-    if most < width:
-        return equal_part(width, most, 1)
-    lines = most // width
-    return equal_part(m // width, lines, shared if lines >= shared else 1) * width
+    across, results = usual(width), usual(m)
+    most = min(most, -(-results // threads))
+    if most < across:
+        return equal_part(across, most, 1)
+    lines = most // across
+    return equal_part(results // across, lines, shared if lines >= shared else 1) * width

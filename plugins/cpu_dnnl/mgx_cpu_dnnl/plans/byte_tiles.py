@@ -15,8 +15,9 @@ from mgx_core.ops.quantized_product import QuantConvolution
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
+from mgx_core.types.traced_int import surely_equal
 
-from ..emitter import CpuEmitter
+from ..emitter import CpuEmitter, is_traced
 from ..int8_depthwise import has_avx512_vnni
 from ..native_library import native
 from ..tile_panels import pack_panels
@@ -24,6 +25,7 @@ from .byte_products import offer_bytes, with_epilogue
 from .integer_epilogues import BYTES
 from .packed_products import EmitFused
 from .pointwise_convolution import as_matrices
+from .window_products import copied_windows
 
 __all__ = ["PLANS"]
 
@@ -68,17 +70,20 @@ def prepare(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> EmitFus
     if not tiled and x.shape.dtype is dt.int8:
         zero += 128  # VNNI multiplies unsigned by signed bytes
     window = isinstance(op, QuantConvolution)
-    if window and (op.group != 1 or any(d != 1 for d in w.lens[2:])):
+    several = window and any(d != 1 for d in w.lens[2:])
+    if window and (op.group != 1 or (several and not is_traced(x.shape))):
         raise Refused(
             f"one group and a window of one element are required, got {op.group} groups and a window {w.lens[2:]}"
         )
-    a, b = as_matrices(e, op, x, w) if window else (x, w)
+    if several:
+        a, b = windows_of_bytes(e, op, x, w, x_zero)
+    else:
+        a, b = as_matrices(e, op, x, w) if window else (x, w)
     rows, matrix, lens = product(a, b)
     m, depth = rows.shape.lens()
     n = matrix.lens[-1]
     if window:
-        large = (m > MANY_PIXELS and depth >= n) or (depth >= LARGE_DEPTH and m * depth * n > MANY_PRODUCTS)
-        if tiled and large and depth % 64 == 0:
+        if tiled and depth % 64 == 0 and _is_large(m, depth, n) and not is_traced(x.shape):
             raise Refused(f"oneDNN is as fast for {m} pixels of {depth} channels and {n} results")
         lens = [lens[0], n, *lens[1:-1]]
     axis = 1 if window else -1
@@ -95,6 +100,32 @@ def prepare(e: CpuEmitter, op: Any, operands: Sequence[Value | None]) -> EmitFus
         lambda made: compile_byte_gemm(made, e.engine, tiled, e.fast_math),
         label,
     )
+
+
+def _is_large(m: int, depth: int, n: int) -> bool:
+    """Returns True for convolutions of m pixels that are bound by computing, for which oneDNN is as fast."""
+    return (m > MANY_PIXELS and depth >= n) or (depth >= LARGE_DEPTH and m * depth * n > MANY_PRODUCTS)
+
+
+def windows_of_bytes(e: CpuEmitter, op: Any, x: Value, w: Value, x_zero: Value | None) -> tuple[Value, Value]:
+    """Returns copies of the windows of x as rows, and the weights [o, c, ..] as a matrix.  Errors: Refused for negative padding.
+
+    Padding has the value of the zero point.
+    """
+    window = w.lens[2:]
+    moves = op.sliding(x.lens[2:], window)
+    if min(*moves.begins, *moves.ends) < 0:
+        raise Refused("negative padding is not supported")
+    array = e.constant(w)
+    assert array is not None
+
+    def matrix() -> list[Array]:
+        return [np.ascontiguousarray(np.moveaxis(array, (0, 1), (-1, -2)).reshape(-1, len(array)))]
+
+    [weights] = e.derived_literals([array], "rows of windows", matrix)
+    e.replaced = True
+    filler = 0 if x_zero is None else scalar_zero_point(e, x_zero)
+    return copied_windows(e, moves, x, w, moves.counts(x.lens[2:], window), filler), weights
 
 
 def scalar_zero_point(e: CpuEmitter, zero: Value) -> int:
@@ -115,6 +146,8 @@ def product(a: Value, b: Value) -> tuple[Value, Value, list[int]]:
     from ..jit.gemm_epilogue import row_step
 
     *batch, k, n = b.lens
+    if is_traced(a.shape) and surely_equal(batch, a.lens[:-2]) and not any(b.strides[:-2]):
+        batch = []  # oneDNN, which is as fast for the same weights in all batches, takes no traced extents
     if any(d != 1 for d in batch):
         raise Refused("batched weights are not supported")
     m, step = prod(a.lens[:-1]), row_step(a.lens, a.strides)

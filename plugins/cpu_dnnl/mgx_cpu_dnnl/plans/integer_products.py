@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
-import numpy as np
-
 from mgx_core import Instruction, Kernels, Module, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
@@ -120,7 +118,7 @@ def product(e: CpuEmitter, op: Any, args: Sequence[Value | None], epilogue: Epil
     """Emits the product of a [.., m, k] and b [.., k, n], row-major, with broadcast batches."""
     a, b, a_zero, b_zero = checked_operands(e, op, args)
     rank = max(len(a.lens), len(b.lens))
-    batch = list(np.broadcast_shapes(tuple(a.lens[:-2]), tuple(b.lens[:-2])))
+    batch = op.infer(a.shape, b.shape).lens()[:-2]
     lens = [*batch, a.lens[-2], b.lens[-1]]
     if 0 in lens or not a.lens[-1]:
         raise Refused("an extent is 0")

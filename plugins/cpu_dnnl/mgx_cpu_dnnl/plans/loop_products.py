@@ -62,7 +62,7 @@ def emit_quant_dot(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequ
             trial.keep()
             return sums
     rank = max(len(a.lens), len(b.lens))
-    batch = np.broadcast_shapes(tuple(a.lens[:-2]), tuple(b.lens[:-2]))
+    batch = op.infer(a.shape, b.shape).lens()[:-2]
     a, b = (_broadcast(x, [*batch, *x.lens[-2:]], rank) for x in (a, b))
     return dot(e, a, b, accumulator_type(a.shape.dtype), zeros[0], zeros[1])
 
