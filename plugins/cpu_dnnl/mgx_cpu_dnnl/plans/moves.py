@@ -17,7 +17,7 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import NEVER_OVERWRITTEN, Buffer, Value, packed_strides
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
-from mgx_core.types.traced_int import TracedInt, dim_of
+from mgx_core.types.traced_int import TracedInt, dim_of, usual
 
 from ..emitter import CpuEmitter
 from ..layout import same_order
@@ -55,7 +55,7 @@ def emit_concat(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
 def _allocate_concat(e: CpuEmitter, given: Sequence[Value], axis: int, total: int) -> Value:
     """Allocates the concatenation, with the axis order of the largest operand."""
-    largest = max(given, key=lambda a: (a.shape.elements(), not a.shape.standard()))
+    largest = max(given, key=lambda a: (usual(a.shape.elements()), not a.shape.standard()))
     lens = list(largest.lens)
     lens[axis] = total
     return _like(e, largest, lens, largest.shape.dtype)
@@ -112,7 +112,7 @@ def emit_pad(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[V
 
     x = args[0]
     lens = op.infer(Shape(x.shape.dtype, x.lens)).lens()
-    if any(type(n) is TracedInt for n, m in zip(lens, x.lens, strict=True) if dim_of(n) != dim_of(m)):
+    if _changes_traced(x.lens, lens):
         from .traced_taps import padded
 
         return padded(e, op, x, lens)
@@ -131,8 +131,7 @@ def emit_resize(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     x = args[0]
     result = op.infer(Shape(x.shape.dtype, x.lens))
     lens = result.lens()
-    sides = [(x.lens[a], lens[a]) for a in op.resized(len(lens))]
-    if any(dim_of(n) != dim_of(m) and TracedInt in (type(n), type(m)) for n, m in sides):
+    if _changes_traced(x.lens, lens):
         from .traced_taps import resized
 
         return resized(e, op, x, lens)
@@ -147,6 +146,12 @@ def emit_resize(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
         e.loop(or_refused(compile_taps(x.shape, out.shape, some, how, e.engine, f"resize {op.mode}")), [x], [out])
         x = out
     return x
+
+
+def _changes_traced(before: Sequence[int], after: Sequence[int]) -> bool:
+    """Returns True if an axis has other extents afterwards, one of which is traced."""
+    pairs = zip(before, after, strict=True)
+    return any(TracedInt in (type(n), type(m)) and dim_of(n) != dim_of(m) for n, m in pairs)
 
 
 def _like(e: CpuEmitter, x: Value, lens: Sequence[int], dtype: DType) -> Value:
