@@ -11,10 +11,12 @@ from ..ir.instruction import Instruction
 from ..ir.ordering import captures
 from ..named_tuples import NamedTuple
 from ..ops.control import Loop, Scan, never_ends
+from ..ops.fill import DimensionsOf
 from ..ops.index import Gather
 from ..ops.movement import Reverse
 from ..types import dtype as dt
 from ..types.shape import Shape, TupleShape
+from ..types.traced_int import TracedInt
 from .branches import emit_body
 from .kernel_emission import KernelEmitter
 from .schedule import Call, Step
@@ -23,6 +25,7 @@ from .values import NEVER_OVERWRITTEN, Buffer, Value, count_reads
 
 __all__ = ["LoopSteps", "Trips", "emit_loop", "is_planned_loop", "most_rows"]
 
+MOST_TRIPS: Final = (1 << 63) - 1  # of a scan, which ends with its operands
 ROWS_BYTES: Final = 1 << 24  # maximum bytes of the rows of a loop, allocated for the maximum trip count
 
 
@@ -200,7 +203,12 @@ def _trips(
     counter = e.copy(e.literal(np.asarray(0, np.int64)))
     op = ins.op
     if isinstance(op, Scan):
-        length = xs[0].lens[_axis(op, 0, xs[0])]
+        axis = _axis(op, 0, xs[0])
+        length = xs[0].lens[axis]
+        if type(length) is TracedInt:
+            bound = e.run_op(DimensionsOf(start=axis, end=axis + 1), (), [xs[0]])
+            assert isinstance(bound, Value)
+            return Trips(counter, bound.view_at(0, Shape(dt.int64, [])), None, True, MOST_TRIPS)
         return Trips(counter, e.literal(np.asarray(length, np.int64)), None, True, length)
     assert isinstance(op, Loop)
     sure = never_ends(ins.modules[0])

@@ -16,6 +16,7 @@ from mgx_core import Instruction, Module, Program, Shape
 from mgx_core.errors import ParameterError, ShapeError
 from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl.native_library import native
+from mgx_cpu_dnnl.open_program import open_program
 
 rng = np.random.default_rng(5)
 WIDTH = 6
@@ -160,6 +161,31 @@ def test_scans_along_any_axis_both_ways(directions, axis_in, axis_out):
     given = {"x": rng.random((4, 5), np.float32), "h": rng.random((3, 1), np.float32)}
     compare(program, given, compiled)
     assert not runner_of(compiled).rest
+
+
+@pytest.mark.parametrize("directions", [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_scans_of_any_length(directions):
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [symbol("t", 0, 999), 5]))
+    body = Module("body")
+    h, row = (body.add_parameter(name, Shape("float32", [5])) for name in ("h", "row"))
+    both = body.add(mgx.op("tanh"), body.add(mgx.op("add"), h, row))
+    body.add_return([both, body.add(mgx.op("mul"), both, row)])
+    op = mgx.op("scan", states=1, input_axes=[0], input_directions=[directions[0]], output_directions=[directions[1]])
+    made = main.add(op, main.add_literal(np.zeros(5, np.float32)), x, modules=[body])
+    main.add_return([main.add(mgx.op("get_tuple_elem", index=n), made) for n in range(2)])
+    exact = program.clone()
+    program.compile(mgx.get_target("cpu"))
+    exact.compile(mgx.get_target("ref"))
+    executable = program.executable
+    opened = open_program(executable.parameters, {"t": 9}, frozenset("t"), executable._lowered)
+    assert opened is not None
+    for length in (9, 2, 31, 400):
+        given = rng.standard_normal((length, 5)).astype(np.float32)
+        assert opened.fits({"t": length})
+        for got, wanted in zip(opened.runner.run([given]), exact.run({"x": given}), strict=True):
+            np.testing.assert_allclose(got, np.asarray(wanted), rtol=1e-4, atol=1e-5)
 
 
 class Drawn:
