@@ -246,7 +246,7 @@ def test_sums_of_no_products(batch: Any, types: Any, constant: bool) -> None:
     ("channels", "outputs", "window", "attributes"),
     [
         (32, 48, (3, 3), {"padding": [1, 1]}), (32, 48, (3, 3), {"padding": [1, 1], "stride": [2, 2]}),
-        (24, 20, (1, 1), {}), (16, 40, (3, 2), {"padding": [2, 0, 1, 1], "dilation": [2, 1]}),
+        (24, 20, (1, 1), {}), (24, 20, (1, 1), {"stride": [2, 2]}), (16, 40, (3, 2), {"padding": [2, 0, 1, 1], "dilation": [2, 1]}),
         (64, 64, (3, 3), {"padding": [1, 1], "group": 64}), (48, 48, (5, 5), {"padding": [2, 2], "group": 48, "stride": [2, 2]}),
     ],
 )  # fmt: skip

@@ -385,3 +385,10 @@ def test_infinities_stay_where_they_belong_without_fast_math(name: str, channels
     found = np.asarray(program.run({"x": given})[0].to_numpy(), np.float32)
     np.testing.assert_allclose(found, np.asarray(wanted, np.float32), rtol=2e-2, atol=2e-2)
     assert np.isinf(found).any(1).sum() == 3
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_pixels_of_images_of_any_extents(agrees_open: Any, stride: int) -> None:
+    w = np.random.default_rng(3).standard_normal((40, 24, 1, 1)).astype(np.float32)
+    sizes = [(2, 14, 19), (3, 30, 9), (5, 21, 33), (2, 60, 41)]
+    agrees_open(mgx.op("convolution", stride=[stride, stride]), ["b", 24, "h", "w"], [w], sizes, 1e-4)

@@ -12,7 +12,7 @@ from mgx_core.ops.convolution import Convolution
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 
-from ..emitter import CpuEmitter
+from ..emitter import CpuEmitter, is_traced
 from ..layout import as_channels_last
 from .anchors import floats_around, of_one_type
 from .offer import FLOATS, offer
@@ -58,7 +58,7 @@ def as_matrices(e: CpuEmitter, op: Any, x: Value, w: Value) -> tuple[Value, Valu
     x = as_channels_last(e, x)
     rows = x.view_at(0, Shape(x.shape.dtype, _channels_last(x.lens), _channels_last(x.strides)))
     if any(n != 1 for n in moves.stride):
-        if w.lens[0] < MIN_OUTPUTS:
+        if w.lens[0] < MIN_OUTPUTS and not is_traced(x.shape):
             raise Refused(f"copying strided pixels does not pay off for {w.lens[0]} outputs")
         rows = e.row_major(_subsample(rows, moves.stride))
     return rows, w.view_at(0, Shape(w.shape.dtype, [w.lens[1], w.lens[0]], [w.strides[1], w.strides[0]]))
