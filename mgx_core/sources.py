@@ -68,7 +68,7 @@ def contents(path: str | os.PathLike[str], most: int = -1) -> bytes:
 
 
 def mistaken(data: Any, more: Sequence[tuple[int, bytes, str]] = ()) -> str:
-    """Returns what bytes of another kind of file are and what to do, to be appended to a message; empty if that is not known.
+    """Returns what the bytes of another file are and what to do, to be appended to a message; empty if that is not known.
 
     more: entries like those of MISTAKEN.
     """

@@ -141,7 +141,7 @@ class TreeEnsembleClassifier(TreeEnsemble):
         if self.binary:
             score = scores[:, 0] + (self.base_values[0] if self.base_values else 0)
             positive = min(self.vote_weights) >= 0
-            # rounded, as for more classes: five votes of float32(0.1) do not exceed 0.5
+            # rounded, as for more classes: five votes of float32(0.1) do not exceed a half
             winners = (score.astype(self.dtype.numpy) > (0.5 if positive else 0)).astype(np.int64)
             out = two_scores(score, self.post_transform, positive)
         else:
