@@ -38,14 +38,34 @@ def test_batch_norm_per_activation(run: Any) -> None:
     np.testing.assert_allclose(y, (x - m) / np.sqrt(v + 1e-5) * s + b, rtol=1e-4, atol=1e-5)
 
 
-def test_batch_norm_while_training(run: Any) -> None:
+@pytest.mark.parametrize(
+    ("opset", "outputs", "mode"),
+    [
+        (6, 5, {"is_test": 0}),
+        (7, 5, {}),
+        (9, 5, {}),
+        (13, 5, {}),
+        (14, 3, {"training_mode": 1}),
+        (15, 3, {"training_mode": 1}),
+    ],
+)
+def test_batch_norm_while_training(run: Any, opset: int, outputs: int, mode: dict[str, int]) -> None:
+    """From opset 7 to 13, five results instead of one are the mode."""
     x, s, b, m, v = rand(4, 3, 5), rand(3), rand(3), rand(3), rand(3) + 1.5
-    y, mean, var = run("BatchNormalization", x, s, b, m, v, opset=15, outputs=3, training_mode=1, momentum=0.8)
+    y, mean, var, *_ = run("BatchNormalization", x, s, b, m, v, opset=opset, outputs=outputs, momentum=0.8, **mode)
     now, spread = x.mean((0, 2)), x.var((0, 2))
     wanted = (x - now[:, None]) / np.sqrt(spread[:, None] + 1e-5) * s[:, None] + b[:, None]
     np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(mean, m * 0.8 + now * 0.2, rtol=1e-5)
     np.testing.assert_allclose(var, v * 0.8 + spread * 0.2, rtol=1e-5)
+
+
+def test_batch_norm_in_test_mode_with_five_results(run: Any) -> None:
+    x, s, b, m, v = rand(4, 3, 5), rand(3), rand(3), rand(3), rand(3) + 1.5
+    y, mean, var, *_ = run("BatchNormalization", x, s, b, m, v, opset=6, outputs=5, is_test=1)
+    wanted = (x - m[:, None]) / np.sqrt(v[:, None] + 1e-5) * s[:, None] + b[:, None]
+    np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal([mean, var], [m, v])
 
 
 def test_batch_norm_keeps_types(run: Any) -> None:

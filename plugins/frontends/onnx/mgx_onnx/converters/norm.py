@@ -54,9 +54,11 @@ def batch_norm(
     dtype, wide = x.shape.dtype, computed_in(x)
     stored = mean.shape.dtype
     x, scale, bias, mean, variance = (n.convert(v, wide) for v in (x, scale, bias, mean, variance))
-    training = bool(n.attr("training_mode", 0)) if n.version >= 14 else n.version < 7 and not n.attr("is_test", 0)
-    if n.version < 14 and not any(n.output_used(i) for i in range(1, 5)):
-        training = False
+    statistics = [n.output_used(i) for i in range(1, 5)]
+    if n.version >= 14:
+        training = bool(n.attr("training_mode", 0))
+    else:  # from opset 7 on, five results state the mode
+        training = all(statistics) if n.version >= 7 else any(statistics) and not n.attr("is_test", 0)
     found: tuple[Instruction, Instruction] | None = None
     if training:
         axes = (0,) if per_activation else (0, *range(2, rank))
