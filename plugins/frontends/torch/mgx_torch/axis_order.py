@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["arranged", "hint", "order_of"]
+__all__ = ["hint", "inverse", "order_of"]
 
 
 def order_of(value: torch.Tensor) -> tuple[int, ...] | None:
@@ -36,7 +36,6 @@ def hint(size: Any) -> int:
     return int(size)
 
 
-def arranged(tensor: torch.Tensor, order: tuple[int, ...]) -> torch.Tensor:
-    """Returns the same values with another memory order of the axes."""
-    back = [order.index(a) for a in range(len(order))]
-    return tensor.permute(order).contiguous().permute(back)
+def inverse(order: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the permutation that undoes another."""
+    return tuple(order.index(a) for a in range(len(order)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from mgx_core import dtype as dt
 from mgx_core.ir.graph import Graph
 from mgx_core.types.dim import Sym
 
-from .axis_order import arranged, order_of
+from .axis_order import inverse, order_of
 from .calls import only_computed_with
 from .converter import Converters
 from .device_results import DeviceResults
@@ -24,6 +24,7 @@ from .extents import Extents, environment, shape_of
 from .graph import GraphConverter
 from .node import Complex
 from .options import TorchOptions
+from .partition import view_of_input, viewed
 from .stored import Stored
 from .tensors import as_tensor, host_array
 from .torch_internals import have_addresses
@@ -33,6 +34,8 @@ __all__ = ["CompiledGraph"]
 
 VARIANTS: Final = 4  # maximum sets of weights with packed copies
 PARTS: Final = ("real", "imag")  # of a complex tensor
+COUNTS: Final = {"tensor": 1, "number": 1, "complex": 2}  # the program's results for one of the graph, by its kind
+Part: TypeAlias = "str | tuple[int, ...]"  # how a parameter is made of an argument, see `_program`
 NOTHING: Final[Mapping[int, int]] = {}
 CHANGES: Final = 3  # changes of weights after which they become inputs
 
@@ -134,8 +137,8 @@ class Variant:
             self.program = (quantize_fp16 if options.fp16 else quantize_bf16)(self.program)
         self.device = _device(args)
         self.unstored = Stored(self.program, target, options) if options.cache else None
-        found = None if self.unstored is None else self.unstored.load()
-        if found is None:
+        stored = None if self.unstored is None else self.unstored.load()
+        if stored is None:
             apart = options.cache or self.device is not None  # cached programs own their results
             taken = {} if apart else _memory(graph.writes, self.given, self.results)
             self.program.compile(
@@ -145,20 +148,23 @@ class Variant:
                 watched=watched,
             )
         else:
-            self.program, self.unstored = found, None
+            self.program, self.unstored = stored, None
         assert self.program.executable is not None
         self.executable = self.program.executable
-        tensors = not any(part for *_, part in self.given)
-        self.unchanged = all(kind == "tensor" and order is None for kind, order in self.results)
-        # argument index of each parameter, if all are host tensors that are passed and returned unchanged
-        plain = self.device is None and tensors and self.unchanged
-        self.plain = {name: index for name, index, _ in self.given} if plain else None
-        # the same in parameter order, if sizes are static as well (checked by Dynamo's guards)
-        fixed = tensors and not any(s.dynamic() for s in self.executable.parameters.values())
-        self.order = (
-            [self.plain[name] for name in self.executable.parameters] if self.plain is not None and fixed else None
-        )
-        self.on_device = None if self.device is None else DeviceResults(self.executable, self.device, fixed)
+        tensors = not any(isinstance(part, str) for *_, part in self.given if part)
+        self.unchanged = all(kind == "tensor" and back is None for kind, back in self.results)
+        computed = any(kind in COUNTS for kind, _ in self.results)
+        # argument index and memory order of each parameter, if all are host tensors
+        places = {name: (index, order or None) for name, index, order in self.given}
+        self.plain: list[int] | None = None
+        self.turned: list[tuple[int, Any]] = []
+        if self.device is None and tensors and computed:
+            found = [places[name] for name in self.executable.parameters]
+            self.plain = [index for index, _ in found]
+            self.turned = [(place, order) for place, (_, order) in enumerate(found) if order is not None]
+        # sizes are static (checked by Dynamo's guards)
+        self.fixed = tensors and not any(s.dynamic() for s in self.executable.parameters.values())
+        self.on_device = None if self.device is None else DeviceResults(self.executable, self.device, self.fixed)
         self._on_host: Callable[[Sequence[Any]], list[Any]] = self._first_on_host  # with arguments in parameter order
         self._lock = threading.Lock()
 
@@ -184,13 +190,15 @@ class Variant:
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         if self.plain is not None and self.unstored is None:
-            if self.order is not None:
-                taken = [args[i] for i in self.order]
-                if False not in [t.is_contiguous() for t in taken]:
-                    return self._on_host(taken)
-            return [
-                as_tensor(r.value) for r in self.executable.run({n: host_array(args[i]) for n, i in self.plain.items()})
-            ]
+            taken = [args[i] for i in self.plain]
+            for place, order in self.turned:
+                taken[place] = taken[place].permute(order)
+            if self.fixed and False not in [t.is_contiguous() for t in taken]:
+                found = self._on_host(taken)
+            else:
+                arrays = zip(self.executable.parameters, map(host_array, taken), strict=True)
+                found = [as_tensor(r.value) for r in self.executable.run(dict(arrays))]
+            return found if self.unchanged else self._results(args, iter(found))
         values = {name: self._value(args[index], part) for name, index, part in self.given}
         if self.on_device is None:
             found = [as_tensor(r.value) for r in self.executable.run(values)]
@@ -208,14 +216,16 @@ class Variant:
     def _by_arrays(self, taken: Sequence[Any]) -> list[Any]:
         return [as_tensor(v) for v in self.executable.run_values([host_array(t) for t in taken])]
 
-    def _value(self, given: Any, part: str) -> Any:
+    def _value(self, given: Any, part: Part) -> Any:
         """Returns the value of a parameter from an argument (see `_program`)."""
         if part == "size":
             number = int(given)
             return torch.empty((max(number, 0), max(-number, 0), 0), dtype=torch.uint8).numpy()
         if part == "number":
             return np.asarray(given)
-        if part:
+        if isinstance(part, tuple):
+            given = given.permute(part)
+        elif part:
             given = getattr(given.resolve_conj(), part).contiguous()
         if self.device is None:
             return host_array(given)
@@ -229,11 +239,13 @@ class Variant:
                 out.append(args[detail])
             elif kind == "value":
                 out.append(detail)
+            elif kind == "view":
+                out.append(viewed(args, detail))
             elif kind == "number":
                 out.append(next(found).item())
             else:
                 tensor = torch.complex(next(found), next(found)) if kind == "complex" else next(found)
-                out.append(tensor if detail is None else arranged(tensor, detail))
+                out.append(tensor if detail is None else tensor.permute(detail))
         return out
 
     def _store(self) -> None:
@@ -246,11 +258,11 @@ class Variant:
 
 def _program(
     graph: CompiledGraph, args: Sequence[Any], weights: dict[int, Any]
-) -> tuple[Program, list[tuple[str, int, str]], list[tuple[str, Any]]]:
+) -> tuple[Program, list[tuple[str, int, Part]], list[tuple[str, Any]]]:
     """Converts a graph; returns the program, the source of each parameter, and that of each result.
 
-    A parameter is an argument, its `real` or `imag` part, its `size` as the extent of an empty tensor (a second one for negative
-    numbers), or a `number` that is not a size, as a scalar.
+    A parameter is an argument, or one in memory order of its axes (a tuple), its `real` or `imag` part, its `size` as the extent
+    of an empty tensor (a second one for negative numbers), or a `number` that is not a size, as a scalar.
     """
     main = Module("main")
     values = [n.meta.get("val") for n in graph.placeholders]
@@ -271,12 +283,13 @@ def _inputs(
     values: Sequence[Any],
     args: Sequence[Any],
     weights: Mapping[int, Any],
-) -> tuple[list[Any], list[tuple[str, int, str]]]:
+) -> tuple[list[Any], list[tuple[str, int, Part]]]:
     """Adds parameters for a graph's placeholders; returns their values and each parameter's source."""
     main, extents = converter.module, converter.extents
-    given: list[tuple[str, int, str]] = []
+    given: list[tuple[str, int, Part]] = []
     inputs: list[Any] = []
     tensors = [v for v in values if isinstance(v, torch.Tensor)]
+    on_host = _device(args) is None
     carried = {str(s) for v in tensors for s in v.shape if isinstance(s, torch.SymInt)}
     for i, (fx, value) in enumerate(zip(graph.placeholders, values, strict=True)):
         if i in weights:
@@ -306,9 +319,15 @@ def _inputs(
             if value.is_complex():
                 inputs.append(Complex(*(main.add_parameter(f"{fx.name}.{part}", shape) for part in PARTS)))
                 given += [(f"{fx.name}.{part}", i, part) for part in PARTS]
-            else:
+                continue
+            # watched weights and memory that results overwrite are passed as they are
+            order = order_of(value) if on_host and i not in graph.static and i not in graph.writes else None
+            if order is None:
                 inputs.append(main.add_parameter(fx.name, shape))
-                given.append((fx.name, i, ""))
+            else:
+                inner = main.add_parameter(fx.name, Shape.of(shape.dtype, [shape.dims[a] for a in order]))
+                inputs.append(converter.transposed(inner, inverse(order)))
+            given.append((fx.name, i, order or ""))
         else:
             inputs.append(value)
     return inputs, given
@@ -328,13 +347,16 @@ def _results(
     for fx, value in zip(nodes, found, strict=True):
         if isinstance(fx, torch.fx.Node) and fx.op == "placeholder":
             results.append(("input", graph.placeholders.index(fx)))
-        elif isinstance(value, Complex):
-            outputs += [value.real, value.imag]
-            results.append(("complex", order_of(fx.meta["val"])))
-        elif isinstance(value, Instruction):
-            outputs.append(value)
-            number = not isinstance(fx.meta.get("val"), torch.Tensor)
-            results.append(("number", None) if number else ("tensor", order_of(fx.meta.get("val"))))
+        elif isinstance(fx, torch.fx.Node) and (source := view_of_input(fx)) is not None:
+            results.append(("view", (graph.placeholders.index(source[0]), source[1:])))
+        elif isinstance(value, (Complex, Instruction)):
+            described = fx.meta.get("val")
+            number = not isinstance(described, torch.Tensor)
+            order = None if number else order_of(described)
+            parts = value if isinstance(value, Complex) else [value]
+            outputs += parts if order is None else [converter.transposed(p, order) for p in parts]
+            kind = "complex" if isinstance(value, Complex) else "number" if number else "tensor"
+            results.append((kind, None if order is None else inverse(order)))
         elif isinstance(value, Sym):
             outputs.append(converter.output(value))
             results.append(("number", None))
@@ -344,7 +366,7 @@ def _results(
 
 
 def _memory(
-    writes: Mapping[int, int], given: Sequence[tuple[str, int, str]], results: Sequence[tuple[str, Any]]
+    writes: Mapping[int, int], given: Sequence[tuple[str, int, Part]], results: Sequence[tuple[str, Any]]
 ) -> dict[str, int]:
     """Returns the parameters that results overwrite, with the index of each result that is used unchanged."""
     names = {index: name for name, index, part in given if not part}
@@ -353,7 +375,7 @@ def _memory(
     for place, (kind, order) in enumerate(results):
         if kind == "tensor" and order is None:
             numbers[place] = count
-        count += {"tensor": 1, "number": 1, "complex": 2}.get(kind, 0)
+        count += COUNTS.get(kind, 0)
     return {names[index]: numbers[place] for index, place in writes.items() if index in names and place in numbers}
 
 

@@ -290,8 +290,12 @@ class GraphConverter:
     def output(self, value: Any) -> Any:
         """Converts a value to one that the module can return: numbers become scalars."""
         if isinstance(value, (Sym, int, float, bool)):
-            return Numbers(self).tensor(value)
+            return Unnamed(self).tensor(value)
         return value
+
+    def transposed(self, x: Instruction, order: Sequence[int]) -> Instruction:
+        """Returns a parameter or result with its axes in another order."""
+        return Unnamed(self).transpose(x, order)
 
     def module_name(self, wanted: str) -> str:
         """Returns a unique module name."""
@@ -301,8 +305,8 @@ class GraphConverter:
         return f"{wanted}_{self._names}"
 
 
-class Numbers(Node):
-    """A builder, without a node, for numbers that a module returns."""
+class Unnamed(Node):
+    """A builder, without a node, for what a module takes and returns."""
 
     def __init__(self, graph: GraphConverter) -> None:
         super().__init__(graph, None)
@@ -311,4 +315,4 @@ class Numbers(Node):
         return ()
 
     def __repr__(self) -> str:
-        return "the output"
+        return "an input or output"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.fx.passes.split_module import split_module
 
-__all__ = ["eager_name", "shared", "split", "stages"]
+__all__ = ["eager_name", "shared", "split", "stages", "view_of_input", "viewed"]
 
 
 def shared(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
@@ -29,6 +29,22 @@ def shared(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
         output.args = (tuple(copies.get(n, n) if isinstance(n, torch.fx.Node) else n for n in output.args[0]),)
         gm.recompile()
     return list(copies.values())
+
+
+def view_of_input(node: torch.fx.Node) -> list[torch.fx.Node] | None:
+    """Returns a placeholder and the views that produce a node from it, if their other arguments are constants."""
+    source, *views = _views(node)
+    fixed = all(n.all_input_nodes == [n.args[0]] and n.target is not operator.getitem for n in views)
+    return [source, *views] if source.op == "placeholder" and views and fixed else None
+
+
+def viewed(args: Sequence[Any], view: tuple[int, Sequence[torch.fx.Node]]) -> Any:
+    """Returns a view of an argument, by index, through the operators of nodes."""
+    index, nodes = view
+    found = args[index]
+    for node in nodes:
+        found = node.target(found, *node.args[1:], **node.kwargs)
+    return found
 
 
 def _views(node: torch.fx.Node) -> list[torch.fx.Node]:

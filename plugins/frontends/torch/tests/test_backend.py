@@ -19,6 +19,7 @@ import mgx_torch.compiled
 from mgx_core import DeviceError, PassError, PluginError, Program, UnsupportedError
 from mgx_torch import explain
 from mgx_torch.backend import Taken, overwrite
+from mgx_torch.compiled import CompiledGraph
 from mgx_torch.decompositions import all_converters
 from mgx_torch.options import TorchOptions
 
@@ -288,6 +289,36 @@ def test_programs_with_python_steps_are_not_whole(model: Any, words: str) -> Non
     assert not found.whole
     assert str(found).startswith(words)
     assert not found.breaks or found.breaks[0] in str(found)
+
+
+def test_views_of_inputs_are_returned_without_a_copy() -> None:
+    """As the weights that a forward graph keeps for the backward one."""
+
+    def forward(w: torch.Tensor, x: torch.Tensor) -> Any:
+        return x @ w.t(), w.t(), x[1:, None], x.real
+
+    w, x = torch.randn(5, 4), torch.randn(3, 4)
+    graph = CompiledGraph(make_fx(forward)(w, x), all_converters(), TorchOptions(target="cpu"))
+    for _ in range(2):
+        found = graph(w, x)
+        close(found, list(forward(w, x)))
+        assert [f.untyped_storage().data_ptr() for f in found[1:]] == [t.data_ptr() for t in (w, x, x)]
+
+
+def test_arguments_and_results_are_passed_in_the_order_of_their_memory() -> None:
+    def turned(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return (x * 2).permute(1, 2, 0), x + y, torch.complex(x, x).transpose(0, 1)
+
+    x, y = torch.randn(2, 3, 4).permute(2, 0, 1), torch.randn(4, 2, 3)
+    gm = make_fx(turned, tracing_mode="fake")(x, y)
+    graph = CompiledGraph(gm, all_converters(), TorchOptions(target="cpu"))
+    for a, b in ((x, y), (x + 1, y), (torch.randn(4, 2, 3), torch.randn(3, 4, 2).permute(1, 2, 0))):
+        found = graph(a, b)
+        close(found, list(turned(a, b)))
+        assert [f.stride() for f in found] == [f.stride() for f in turned(x, y)]
+    (variant,) = graph._variants.values()
+    assert sorted(s.lens() for s in variant.executable.parameters.values()) == [[2, 3, 4], [4, 2, 3]]
+    assert {tuple(s.lens()) for s in variant.executable.module.output_shapes()} == {(2, 3, 4)}
 
 
 def test_unknown_operator_stays_with_torch_and_is_named() -> None:
