@@ -33,9 +33,8 @@ PLANS = Kernels("cpu")
 TILE: Final = 32  # bfloat16 channels per row of an AMX tile
 # Maximum padding for which oneDNN has kernels for dilated depthwise convolutions; its fallback is 100 times slower.
 MAX_PADDING: Final = 6
-FEW_CHANNELS: Final = (
-    4  # as many, and groups, have slower kernels in oneDNN if a window can lie in the padding as a whole
-)
+# Maximum channels for which, as for groups, oneDNN's kernels are slower if a window can lie in the padding as a whole.
+FEW_CHANNELS: Final = 4
 
 
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
@@ -55,9 +54,9 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
     x = as_channels_last(e, x)
     if group > 1 or x.lens[1] <= FEW_CHANNELS:
         reach = [(k - 1) * d for k, d in zip(window, dilations, strict=True)]
-        beyond = [[max(p - r, 0) for p, r in zip(pads, reach, strict=True)] for pads in (begin, end)]
-        if any(map(any, beyond)):
-            x = zero_padded(e, x, *beyond)
+        before, after = ([max(p - r, 0) for p, r in zip(pads, reach, strict=True)] for pads in (begin, end))
+        if any(before) or any(after):
+            x = padded_image(e, x, before, after)
             begin, end = (list(map(min, pads, reach)) for pads in (begin, end))
     lines = False
     if group > 1 and group == x.lens[1] == lens[1]:
