@@ -55,11 +55,12 @@ class Gather(Operation):
 
     def compute(self, x: Array, indices: Array) -> Array:
         axis = normalize(self.axis, x.ndim)
-        at = indices if indices.dtype.kind == "i" else wrapped(indices, x.shape[axis])
+        at = indices if indices.dtype.kind == "i" else wrapped(indices, x.shape[axis])  # numpy would wrap uint64
         try:  # numpy counts negative positions from the end, too, in a third of the time
             return np.asarray(x.take(at, axis))
         except IndexError:
-            return np.asarray(x.take(wrapped(indices, x.shape[axis]), axis))
+            wrapped(indices, x.shape[axis])  # names the position
+            raise
 
 
 @op("gather_elements", exact=True, moves=True, picks=True)

@@ -33,7 +33,7 @@ PLANS = Kernels("cpu")
 TILE: Final = 32  # bfloat16 channels per row of an AMX tile
 # Maximum padding for which oneDNN has kernels for dilated depthwise convolutions; its fallback is 100 times slower.
 MAX_PADDING: Final = 6
-# Maximum channels for which, as for groups, oneDNN's kernels are slower if a window can lie in the padding as a whole.
+# Maximum channels for which, as for groups, oneDNN's kernels take twice as long if a window can lie in the padding as a whole.
 FEW_CHANNELS: Final = 4
 
 

@@ -57,7 +57,7 @@ def batch_norm(
     statistics = [n.output_used(i) for i in range(1, 5)]
     if n.version >= 14:
         training = bool(n.attr("training_mode", 0))
-    else:  # from opset 7 on, five results state the mode
+    else:  # from opset 7 on, the number of results states the mode
         training = all(statistics) if n.version >= 7 else any(statistics) and not n.attr("is_test", 0)
     found: tuple[Instruction, Instruction] | None = None
     if training:
