@@ -41,6 +41,12 @@ def test_slice_known_in_part(agree: Callable[..., Any], fixed: tuple[int, ...]) 
     agree("Slice", X, i64(4, 0), i64(0, 3), i64(-1, 0), i64(-2, 1), fixed=fixed)
 
 
+@pytest.mark.parametrize("fixed", [(1, 2, 3, 4), (3, 4), (2, 3, 4)])
+def test_negative_steps_start_at_the_first_element_at_least(agree: Callable[..., Any], fixed: tuple[int, ...]) -> None:
+    assert agree("Slice", X, i64(-9, -6), i64(-FAR, -9), i64(1, 2), i64(-1, -2), fixed=fixed)[0].shape == (3, 1, 1)
+    agree("Slice", X, np.int32([-9]), np.int32([-20]), np.int32([2]), np.int32([-1]), fixed=fixed)
+
+
 def test_slice_of_opset_1(agree: Callable[..., Any], run: Callable[..., Any]) -> None:
     agree("Slice", X, opset=9, starts=[1, 0], ends=[-1, 2], axes=[1, 0])
     agree("Slice", X, opset=9, starts=[1, 0], ends=[-1, 1000])

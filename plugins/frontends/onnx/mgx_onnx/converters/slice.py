@@ -12,6 +12,7 @@ from mgx_core import Instruction
 from mgx_core import dtype as dt
 from mgx_core.converting.repeats import joined_repeats
 from mgx_core.converting.strided import cut
+from mgx_core.ops.slice import FAR
 from mgx_core.types.dim import Dim, bounds, ceil_div, maximum, may_equal, minimum
 
 from ..converter import converts
@@ -52,12 +53,21 @@ def slice_10(
     by = known_ints(n, steps)
     if steps is None and isinstance(count, int):
         by = [1] * count
-    if first is not None and last is not None and on is not None and by is not None:
-        return cut(n, x, on, first, last, by)
     if on is None or by is None:
         return n.add("slice", x, starts, ends, axes, steps)
+    on = list(n.axes(on, x.shape.rank))
+    if len(on) == len(by) and any(s < 0 for s in by):
+        # a negative step starts at the first element at least; numpy would start before it and select nothing
+        extents = [x.shape.dims[axis] for axis in on]
+        least = [-d if s < 0 and isinstance(d, int) else -FAR - 1 for d, s in zip(extents, by, strict=True)]
+        if first is None:
+            starts = n.pointwise("max", starts, n.literal(least, starts.shape.dtype))
+        elif len(first) == len(least):
+            first = tuple(max(f, low) if isinstance(f, int) else f for f, low in zip(first, least, strict=True))
+    if first is not None and last is not None:
+        return cut(n, x, on, first, last, by)
     by = [] if all(s == 1 for s in by) else by
-    return n.add("slice", x, starts, ends, axes=n.axes(on, x.shape.rank), steps=by)
+    return n.add("slice", x, starts, ends, axes=on, steps=by)
 
 
 @converts("Split")
