@@ -55,6 +55,29 @@ def test_batch_axes_are_broadcast(dims: tuple[tuple[int, ...], ...]) -> None:
         torch.testing.assert_close(compiled(q, k, v), functional.scaled_dot_product_attention(q, k, v))
 
 
+@pytest.mark.parametrize("masked", ["", "bool", "float"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_gradients_of_attention(dtype: torch.dtype, masked: str) -> None:
+    """Its log-sum-exp, which the backward graph takes, is float32 for narrower types."""
+    given = [torch.randn(2, 4, rows, 8, dtype=dtype, requires_grad=True) for rows in (5, 7, 7)]
+    masks = {"bool": torch.rand(2, 1, 5, 7) > 0.3, "float": torch.randn(2, 1, 5, 7, dtype=dtype)}
+    mask = masks.get(masked)
+
+    def total(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        return functional.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None).square().sum()
+
+    def gradients(function: Callable[..., Any]) -> Any:
+        return torch.autograd.grad(function(*given, mask), given)
+
+    found, eager = gradients(torch.compile(total, backend="mgx", options={"strict": True})), gradients(total)
+    given = [x.detach().double().requires_grad_() for x in given]
+    mask = mask.double() if masked == "float" and mask is not None else mask
+    for got, theirs, want in zip(found, eager, gradients(total), strict=True):
+        assert got.dtype is dtype
+        error, allowed = ((x.double() - want).abs().max() for x in (got, theirs))
+        assert error <= 2 * allowed
+
+
 SLOPES, BORDERS = torch.tensor([0.5, -0.25, 0.1, 0.0]), torch.tensor([3, 0])
 
 

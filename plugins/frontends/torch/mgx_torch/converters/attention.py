@@ -9,6 +9,7 @@ from mgx_core import Instruction
 from mgx_core.types.dim import Dim
 
 from ..converter import converts
+from ..element_types import dtype_of
 from ..node import Node
 from .reduce import logsumexp_of
 
@@ -105,6 +106,9 @@ def flash_for_cpu(
     if not n.output_used(1):
         return out, None
     given: dict[str, Any] = {"causal": is_causal, "scale": scale, "result_of": "masked"}
+    wide = dtype_of(n.result(1).dtype)  # float32 for narrower types
+    q, k, v = (n.convert(x, wide) for x in (q, k, v))
     mask = None if attn_mask is None else over_keys(n, attn_mask, k)
+    mask = n.convert(mask, wide) if mask is not None and mask.shape.dtype.is_float else mask
     logits = n.add("attention", q, k, v, mask, **given)
     return out, n.squeeze(logsumexp_of(n, logits, (3,)), [3])

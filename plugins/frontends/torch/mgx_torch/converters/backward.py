@@ -232,6 +232,10 @@ def attention_backward(
 ) -> tuple[Instruction, ...]:
     width = n.static(q.shape.dims[-1], "the width of attention's heads")
     factor = 1 / width**0.5 if scale is None else scale
+    narrow, wide = q.shape.dtype, logsumexp.shape.dtype
+    q, k, v, grad, out = (n.convert(x, wide) for x in (q, k, v, grad, out))
+    if attn_mask is not None and attn_mask.shape.dtype.is_float:
+        attn_mask = n.convert(attn_mask, wide)
     logits = n.add("attention", q, k, v, attn_mask, causal=is_causal, scale=scale, result_of="masked")
     shares = n.add("exp", n.pointwise("sub", logits, n.unsqueeze(logsumexp, [3])))
     swap = [0, 1, 3, 2]
@@ -240,4 +244,5 @@ def attention_backward(
     row = n.reduce("reduce_sum", n.add("mul", grad, out), [3], True)
     step = n.add("mul", shares, n.pointwise("sub", back, row))
     step = n.add("mul", step, n.full_like(step, factor))
-    return n.add("dot", step, k), n.add("dot", n.transpose(step, swap), q), grad_v
+    found = n.add("dot", step, k), n.add("dot", n.transpose(step, swap), q), grad_v
+    return tuple(n.convert(x, narrow) for x in found)
