@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mgx_core import Argument, Shape, UnsupportedError
+from mgx_core import Argument, UnsupportedError
 from mgx_core.targets.values import Value
 
 from .emitter import LIBRARY_ALIGNMENT
@@ -124,5 +124,5 @@ class Staging:
 
 def require_row_major(value: DeviceArray) -> None:
     """Errors: UnsupportedError for an argument in device memory that is not row-major and contiguous."""
-    if list(value.strides) != Shape(value.dtype, value.dims).strides():
+    if not value.device_shape.standard():
         raise UnsupportedError(f"device inputs must be row-major and contiguous, got strides {list(value.strides)}")
