@@ -50,7 +50,7 @@ def broadcast_above_cheap(i: Instruction, b: Builder) -> Instruction | No | None
     operands = []
     for x in work.inputs:
         source = x.inputs[0] if isinstance(x.op, Multibroadcast) and len(x.inputs) == 1 else x
-        if _elements(source) == 1:
+        if _static(source) and _elements(source) == 1:
             x = source if source.shape.rank <= 1 else b.add(Reshape(dims=()), source)
         elif lifted is not None:
             x = b.add(lifted, x)

@@ -81,7 +81,7 @@ def _bundles(module: Module) -> list[_Bundle]:
 
 
 def _bundle(order: Sequence[Instruction], kinds: Sequence[object], taken: set[Instruction]) -> _Bundle:
-    """Returns the first instruction with those of its kind that depend on nothing from it on but views."""
+    """Returns the first instruction with later ones of its kind whose operands do not depend on it or what follows."""
     first, neighbors, apart = order[0], True, _apart(order[0])
     members, views = [first], list[Instruction]()
     behind = {first}  # values that are not computed before the first member

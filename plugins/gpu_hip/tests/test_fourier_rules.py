@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from built_program import BuiltProgram
+
+import mgx_core as mgx
+from mgx_gpu_hip.target import GpuTarget
 
 
 @pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
@@ -77,3 +81,21 @@ def test_few_results_of_adjacent_numbers_are_a_product(axis: int) -> None:
     assert [s.kernel.rpartition(" ")[2] for s in steps if s.kernel.endswith(("dot", "dft"))] == [
         "dot" if axis == 2 else "dft"
     ]
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+def test_other_numbers_of_transforms_take_the_same_kernel(device: int) -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", mgx.Shape("float32", [mgx.DynamicDimension(1, 64), 96, 1]))
+    y = main.add(mgx.op("dft", axis=1, onesided=True), x)
+    main.add_return([y, main.add(mgx.op("dft", axis=1, onesided=True, inverse=True), y)])
+    program.compile(GpuTarget("host", device))
+    for n in (40, 25):
+        given = np.random.default_rng(n).standard_normal((n, 96, 1)).astype(np.float32)
+        spectrum, back = (r.to_numpy() for r in program.run({"x": given}))
+        wanted = np.fft.rfft(given[..., 0], axis=1)
+        np.testing.assert_allclose(spectrum, np.stack([wanted.real, wanted.imag], -1), atol=2e-5)
+        np.testing.assert_allclose(back, given, atol=5e-6)
+    names = [[s.name for s in i.runner.schedule.steps] for i in program.executable.instances()]
+    assert len(names) == 2 and names[0] == names[1]

@@ -88,6 +88,20 @@ def test_kernels_of_a_network_compile_in_half(arch: str) -> None:
     assert not [s.name for s in instance.runner.schedule.steps if s.name.startswith("host")]
 
 
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("kind", ["half", "float", "double"])
+def test_fourier_transforms_compile(kind: str, arch: str) -> None:
+    needs_compiler(arch)
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape(kind, [4, 240, 1]))
+    y = m.add(mgx.op("dft", onesided=True), x)
+    m.add_return([y, m.add(mgx.op("dft", onesided=True, inverse=True), y)])
+    program.compile(GpuTarget(), target=arch)
+    (instance,) = program.executable.instances()
+    assert [s.kernel for s in instance.plan.steps] == ["generated dft"] * 2
+
+
 def test_an_unknown_architecture_is_named() -> None:
     program = mgx.Program()
     m = program.get_main_module()

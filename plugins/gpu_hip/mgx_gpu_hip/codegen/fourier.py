@@ -283,7 +283,7 @@ class _Reader:
         ]
 
     def mirrored(self, p: _Plan) -> Any:
-        """Reads number k of a spectrum of which the first half is given; that of a real signal's has no imaginary part."""
+        """Reads number k of the spectrum of a real signal, of which the first half is given; number 0 is real."""
 
         def load(k: str, name: str) -> list[str]:
             return [
@@ -345,7 +345,7 @@ class _Writer:
         """Writes number k, or its real part, if the result includes it."""
         place = self.offset(self.y, k, "0u")
         if self.real:
-            return self._one(k, real, place)
+            return self._guarded(k, self._stored(place, real))
         if self.adjacent:
             return self._guarded(k, self._vector(place, real, imaginary))
         return self._guarded(k, [*self._stored(place, real), *self._stored(self.offset(self.y, k, "1u"), imaginary)])
@@ -357,9 +357,6 @@ class _Writer:
         if self.paired:
             return self._vector(place, one, other)
         return [*self._stored(place, one), *self._stored(self.offset(self.y, f"{first} + 1u", "0u"), other)]
-
-    def _one(self, k: str, value: str, place: str) -> list[str]:
-        return self._guarded(k, self._stored(place, value))
 
     def _stored(self, place: str, value: str) -> list[str]:
         return [f"q0[{place}] = {to_storage(value, self.y.dtype)};"]
@@ -376,7 +373,7 @@ class _Writer:
 def _unpacked(p: _Plan, write: _Writer, scale: float) -> list[str]:
     """Returns the loop that writes the spectrum X of reals from the transform Z of their pairs.
 
-    With N pairs, 2 X[k] = Z[k] + Z*[N - k] - i exp(-2 pi i k / 2 N) (Z[k] - Z*[N - k]); of an inverse transform the conjugate.
+    With N pairs, 2 X[k] = Z[k] + Z*[N - k] - i exp(sign 2 pi i k / 2 N) (Z[k] - Z*[N - k]).
     """
     scaled = constant(scale / 2, p.kind)
     outputs = min(write.made, p.points + 1)
