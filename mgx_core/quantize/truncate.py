@@ -152,7 +152,9 @@ def _converted(module: Module, value: Instruction, reader: Instruction, to: DTyp
     """Converts `value` to the type `to`, for `reader`; clamps finite constants to the type's range."""
     if value.literal is not None:
         held = value.literal.to_numpy()
-        if (np.isfinite(held) & (np.abs(held) > to.highest)).any():
+        with np.errstate(invalid="ignore"):
+            fits = not held.size or (held.min() >= to.lowest and held.max() <= to.highest)  # False for NaN
+        if not fits and (np.isfinite(held) & (np.abs(held) > to.highest)).any():
             ends = np.where(np.isfinite(held), np.clip(held, to.lowest, to.highest), held).astype(to.numpy)
             return module.add_literal(ends, before=reader)
     return module.add(Convert(target_type=to), value, before=reader, sources=reader.sources)

@@ -52,6 +52,17 @@ def test_nan_and_infinity_stay_in_constants(to):
     np.testing.assert_array_equal(found, held)
 
 
+@pytest.mark.parametrize("others", [[], [np.nan], [np.inf], [-np.inf, np.nan]], ids=str)
+def test_numbers_beyond_the_range_are_clamped_beside_any_others(others):
+    program = Program()
+    m = program.get_main_module()
+    held = np.array([1e6, -1e9, 1, *others], np.float32)
+    m.add_return([m.add(op("add"), m.add_parameter("x", Shape("float32", [held.size])), m.add_literal(held))])
+    QUANTIZE[dt.float16](program)
+    (found,) = Interpreter().run(m, [np.zeros(held.size, np.float32)])
+    np.testing.assert_array_equal(found, [65504, -65504, 1, *others])
+
+
 @pytest.mark.parametrize("to", QUANTIZE)
 def test_groups_of_a_program_that_was_saved_compiled_are_fused_again(to):
     """A conversion within attention left a group that is none."""
