@@ -11,6 +11,7 @@ import pytest
 import mgx_core as mgx
 import mgx_cpu_dnnl.open_run
 from mgx_core import Kernels
+from mgx_core import dtype as dt
 from mgx_core.ops.movement import Reverse
 from mgx_core.types.dim import symbol
 from mgx_cpu_dnnl.open_program import open_program
@@ -91,6 +92,22 @@ def test_buffers_grow_by_doubling(monkeypatch: pytest.MonkeyPatch) -> None:
     for rows in (3, 90, 399, 17):
         run([np.zeros((rows, 40), np.float32)])
     assert len(built) <= 9
+
+
+def test_sizes_for_larger_extents_may_have_no_value() -> None:
+    """Those for the next power of two divide by 0."""
+
+    def emit(e: Any, op: Any, modules: Any, args: Sequence[Any]) -> Any:
+        (x,) = args
+        extra = e.allocate(dt.float32, [640 // (16 - x.lens[0])])
+        native_loop(e, "fill", "fill_4", [extra], [extra], [0], extra.lens[0])
+        return scaled(lambda n: n, e, args)
+
+    made = opened(net("reverse", WithPlan(emit), axes=[0]), n=9)
+    for rows in (9, 12, 5):
+        (y,) = made.runner.run([np.zeros((rows, 40), np.float32)])
+        assert made.fits({"n": rows}) and y.shape == (rows, 40)
+    assert not made.fits({"n": 16})
 
 
 def test_conditions_decide_which_extents_fit() -> None:

@@ -45,14 +45,12 @@ def output_like(e: CpuEmitter, dtype: Any, lens: Sequence[int], args: Sequence[V
 @lru_cache(1024)
 def _like(dtype: Any, lens: tuple[int, ...], *shapes: Shape) -> Shape:
     for shape in shapes:
-        if (
-            shape.rank == len(lens) > 1 and surely_equal(shape.lens(), lens) and not shape.broadcasted()
-        ):  # broadcast axes have no order in memory
+        same = shape.rank == len(lens) > 1 and surely_equal(shape.lens(), lens)
+        if same and not shape.broadcasted():  # broadcast axes have no order in memory
             return Shape(dtype, lens, same_order(shape))
     for shape in shapes:
-        if shape.rank == len(lens) > 1 and all(
-            dim_of(n) in (1, dim_of(d)) for n, d in zip(lens, shape.lens(), strict=True)
-        ):
+        pairs = zip(lens, shape.lens(), strict=False)
+        if shape.rank == len(lens) > 1 and all(dim_of(n) in (1, dim_of(d)) for n, d in pairs):
             return Shape(dtype, lens, same_order(Shape(shape.dtype, lens, shape.strides())))
     return Shape(dtype, lens)
 

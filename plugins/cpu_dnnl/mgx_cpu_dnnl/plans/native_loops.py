@@ -15,8 +15,8 @@ from ..emitter import CpuEmitter
 from ..jit.cost import grain_for
 
 __all__ = [
-    "GRAIN_BYTES", "allocate_zeros", "as_indices", "broadcast", "emit_op", "encode_box", "grain_of", "merge_axes",
-    "native_loop", "copy_into_image",
+    "GRAIN_BYTES", "allocate_zeros", "as_indices", "broadcast", "copy_into_image", "emit_op", "encode_box", "grain_of",
+    "merge_axes", "native_loop",
 ]  # fmt: skip
 
 GRAIN_BYTES: Final = 32768  # minimum bytes moved per thread

@@ -79,13 +79,11 @@ def padded(e: CpuEmitter, op: Any, x: Value, lens: Sequence[int]) -> Value:
 def _along(e: CpuEmitter, name: str, axes: Sequence[_Axis], x: Value, lens: Sequence[int], filler: int | None) -> Value:
     """Emits a pass along each axis, in the order that writes the fewest elements.
 
-    filler: bits of the elements without taps; None for weighted sums.
+    axes: at least one; filler: bits of the elements without taps; None for weighted sums.
     """
     strides = same_order(x)
     if not surely_equal(x.strides, strides):
         x = e.copy(x, strides)
-    if not axes:
-        return e.copy(x, strides)
     memory = sorted(range(len(lens)), key=lambda a: (-strides[a], a))
     orders = permutations(sorted(axes, key=lambda a: -memory.index(a.axis)))
     for one in min(orders, key=lambda order: _written(order, x, lens)):
