@@ -24,10 +24,10 @@ from .extents import Extents, environment, shape_of
 from .graph import GraphConverter
 from .node import Complex
 from .options import TorchOptions
-from .partition import view_of_input, viewed
 from .stored import Stored
 from .tensors import as_tensor, host_array
 from .torch_internals import have_addresses
+from .views import view_of_input, viewed
 from .weights import Fingerprint, held
 
 __all__ = ["CompiledGraph"]

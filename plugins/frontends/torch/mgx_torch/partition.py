@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import torch
 from torch.fx.passes.split_module import split_module
 
-__all__ = ["eager_name", "shared", "split", "stages", "view_of_input", "viewed"]
+from .views import views_of
+
+__all__ = ["eager_name", "shared", "split", "stages"]
 
 
 def shared(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
     """Returns views that torch must create so that results alias each other or inputs: copies without other readers."""
     (output,) = (n for n in gm.graph.nodes if n.op == "output")
-    chains = [_views(n) for n in output.args[0] if isinstance(n, torch.fx.Node)]
+    chains = [views_of(n) for n in output.args[0] if isinstance(n, torch.fx.Node)]
     groups = Counter({chain[-1]: chain[0] for chain in chains}.values())
     copies: dict[torch.fx.Node, torch.fx.Node] = {}
     for base, *views in chains:
@@ -29,39 +30,6 @@ def shared(gm: torch.fx.GraphModule) -> list[torch.fx.Node]:
         output.args = (tuple(copies.get(n, n) if isinstance(n, torch.fx.Node) else n for n in output.args[0]),)
         gm.recompile()
     return list(copies.values())
-
-
-def view_of_input(node: torch.fx.Node) -> list[torch.fx.Node] | None:
-    """Returns a placeholder and the views that produce a node from it, if their other arguments are constants."""
-    source, *views = _views(node)
-    fixed = all(n.all_input_nodes == [n.args[0]] and n.target is not operator.getitem for n in views)
-    return [source, *views] if source.op == "placeholder" and views and fixed else None
-
-
-def viewed(args: Sequence[Any], view: tuple[int, Sequence[torch.fx.Node]]) -> Any:
-    """Returns a view of an argument, by index, through the operators of nodes."""
-    index, nodes = view
-    found = args[index]
-    for node in nodes:
-        found = node.target(found, *node.args[1:], **node.kwargs)
-    return found
-
-
-def _views(node: torch.fx.Node) -> list[torch.fx.Node]:
-    """Returns the chain of views that produces a node: their operand first, the node last."""
-    found = [node]
-    while True:
-        first = found[0]
-        if first.target is operator.getitem and _is_view(first.args[0]):
-            found = [first.args[0].args[0], first.args[0], *found]
-        elif _is_view(first) and isinstance(first.args[0], torch.fx.Node):
-            found = [first.args[0], *found]
-        else:
-            return found
-
-
-def _is_view(node: Any) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target.is_view
 
 
 def stages(graph: torch.fx.Graph, eager: Callable[[torch.fx.Node], bool]) -> dict[torch.fx.Node, int]:
