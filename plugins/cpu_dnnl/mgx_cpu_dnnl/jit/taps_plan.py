@@ -11,7 +11,7 @@ from mgx_core.types.shape import Shape
 
 from .space import Args
 
-__all__ = ["Axis", "Plan", "Taps", "planned"]
+__all__ = ["Axis", "Plan", "Taps", "double_bits", "planned"]
 
 
 class Taps(NamedTuple):
@@ -117,9 +117,10 @@ def _table(taps: Taps, axis: Axis) -> list[int]:
         out += [r[t] if t < len(r) else 0 for r in rows]
     if taps.weights is not None:
         for t in range(axis.most):
-            out += [_bits(w[t]) if t < len(w) else 0 for w in taps.weights]
+            out += [double_bits(w[t]) if t < len(w) else 0 for w in taps.weights]
     return out
 
 
-def _bits(value: float) -> int:
+def double_bits(value: float) -> int:
+    """Returns the bits of a float64 as an integer."""
     return int(struct.unpack("<q", struct.pack("<d", value))[0])

@@ -16,8 +16,8 @@ from mgx_core.ops.scalar import convert
 from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.traced_int import dim_of, surely_equal, usual
 
-from ..c_kernels import float_bits
 from ..emitter import CpuEmitter
+from ..jit.taps_plan import double_bits
 from ..layout import same_order
 from .native_loops import grain_of, native_loop
 
@@ -57,8 +57,8 @@ def resized(e: CpuEmitter, op: Any, x: Value, lens: Sequence[int]) -> Value:
                 *choice,
                 int(op.exclude_outside),
                 int(e.fast_math),
-                float_bits(factor),
-                float_bits(op.cubic_coeff_a),
+                double_bits(factor),
+                double_bits(op.cubic_coeff_a),
             )
             axes.append(_Axis(axis, "resize_taps", numbers))
     return _along(e, op.name, axes, x, lens, None if op.mode != "nearest" else 0)
