@@ -265,3 +265,10 @@ def test_products_of_batches_of_any_extents(agrees_open: Any) -> None:
     r = np.random.default_rng(4)
     w = np.broadcast_to(r.integers(-60, 60, (64, 40)).astype(np.int8), (3, 1, 64, 40))
     agrees_open(mgx.op("quant_dot"), [3, "b", "t", 64], [w], [(3, 9), (2, 30), (9, 17), (4, 64)], 0.0, "uint8")
+
+
+def test_convolutions_of_volumes_of_any_extents(agrees_open: Any) -> None:
+    r = np.random.default_rng(4)
+    constants = [r.integers(-60, 60, (24, 16, 3, 3, 3)).astype(np.int8), np.array(7, np.uint8)]
+    op = mgx.op("quant_convolution", padding=[1, 1, 1])
+    agrees_open(op, [1, 16, "d", "h", "w"], constants, [(4, 9, 7), (3, 12, 9), (6, 5, 11)], 0.0, "uint8")

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 
 import mgx_core as mgx
+from mgx_core.types.dim import symbol
+from mgx_cpu_dnnl.open_program import open_program
+from mgx_cpu_dnnl.target import CpuTarget
 
 Check = Callable[..., None]
 SIZES = [(9, 14), (30, 5), (2, 3), (14, 9), (61, 40), (5, 64)]
@@ -59,6 +62,20 @@ def test_axes_that_keep_their_extents(agrees_open: Check, mode: str, extents: li
         return mgx.op("resize", sizes=(dims[0], 4, 2 * dims[2], 9), mode=mode)
 
     agrees_open(op, extents, [], [(3, 5), (9, 2), (2, 30)] if "w" in extents else [(3,), (9,), (2,)], 1e-4)
+
+
+def test_an_axis_without_elements_is_not_resized() -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    h = symbol("h", 0, 999)
+    x = m.add_parameter("x", mgx.Shape("float32", [h, 3]))
+    part = m.add(mgx.op("slice", axes=[0], starts=[2], ends=[1 << 40]), x)
+    m.add_return([m.add(mgx.op("resize", sizes=(h, 3)), part)])
+    program.compile(CpuTarget())
+    executable = program.executable
+    opened = open_program(executable.parameters, {"h": 9}, frozenset("h"), executable._lowered)
+    assert opened is not None and opened.fits({"h": 4})
+    assert not opened.fits({"h": 2})
 
 
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])

@@ -112,9 +112,12 @@ def padded_image(e: CpuEmitter, x: Value, begin: Sequence[int], end: Sequence[in
 
     lens = [*x.lens[:2], *(n + a + b for n, a, b in zip(x.lens[2:], begin, end, strict=True))]
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
-    if is_traced(x.shape) and copy_into_image(e, as_channels_last(e, x), out, begin, filler):
-        return out
     shapes, pads = (x.shape, out.shape), (0, 0, *begin, 0, 0, *end)
+    if is_traced(x.shape):
+        from .traced_taps import padded
+
+        x = as_channels_last(e, x)
+        return out if copy_into_image(e, x, out, begin, filler) else padded(e, Pad(pads=pads, value=filler), x, lens)
     kernel = e.shared.kernels.kernel(
         None, ("pad", pads, filler), shapes, lambda: compile_pad(Pad(pads=pads, value=filler), *shapes, e.engine)
     )
