@@ -40,7 +40,7 @@ from .config import Quantizable
 from .products import names_in
 from .unbounded import unbounded
 
-__all__ = ["angles", "quantize_bf16", "quantize_fp16"]
+__all__ = ["angles", "integral", "quantize_bf16", "quantize_fp16"]
 
 # results often exceed float16's range (65504) or underflow; bfloat16 has float32's range
 WIDE: Final = (Exp, Expm1, Pow, Sqdiff, ReduceSum, ReduceProd, Recip, Cosh, Sinh, PrefixScanSum)
@@ -54,8 +54,8 @@ def quantize_fp16(program: P, ins_names: Iterable[str] = ("all",)) -> P:
     """Converts the named ops (or all) to float16; modifies and returns the program.
 
     Parameters and results keep their types.  With ``all``, these stay in float32: ops whose results may exceed float16's range,
-    products of two computed values outside of attention, cumulative sums, and computations of angles for sin, cos and tan.
-    Finite constants are clamped to the range.
+    products of two computed values outside of attention, cumulative sums, computations of angles for sin, cos and tan, and of
+    values that become integers.  Finite constants are clamped to the range.
     """
     return _truncate(program, dt.float16, ins_names, WIDE)
 
@@ -63,7 +63,8 @@ def quantize_fp16(program: P, ins_names: Iterable[str] = ("all",)) -> P:
 def quantize_bf16(program: P, ins_names: Iterable[str] = ("all",)) -> P:
     """Converts the named ops (or all) to bfloat16; modifies and returns the program.
 
-    Parameters and results keep their types.  With ``all``, computations of angles for sin, cos and tan stay in float32.
+    Parameters and results keep their types.  With ``all``, computations of angles for sin, cos and tan, and of values that become
+    integers, stay in float32.
     """
     return _truncate(program, dt.bfloat16, ins_names, ())
 
@@ -79,7 +80,7 @@ def _truncate(program: P, to: DType, ins_names: Iterable[str], wide: tuple[type[
             raise ParameterError(f"ins_names: there is no op {name!r}; {near}")
     inline_groups(main)
     _run(main, Normalize(), FoldConstants())  # fold in float32, so that constants are rounded once
-    kept = angles(main) | (unbounded(main) | _roots(main) if wide and "all" in names else set())
+    kept = angles(main) | integral(main) | (unbounded(main) | _roots(main) if wide and "all" in names else set())
     for module in list(nested(main)):
         for ins in list(module):
             stays = ins in kept or isinstance(ins.op, wide) or (bool(wide) and _mean_of_squares(ins))
@@ -200,6 +201,39 @@ def angles(main: Module) -> set[Instruction]:
             if isinstance(ins.op, PERIODIC) or (ins.users and found.issuperset(ins.users) and not _sums(ins)):
                 found.add(ins)
     return found
+
+
+def integral(main: Module) -> set[Instruction]:
+    """Returns the elementwise computations of values that are converted to integers, and of what is left of these values.
+
+    Positions in a grid are truncated to the cell that they lie in, and its features weighted by the rest: in 16 bits, a position
+    near a border is in another cell, and the rest of a large one has few digits.
+    """
+    found: set[Instruction] = set()
+    modules = list(nested(main))
+    for module in reversed(modules):
+        for ins in reversed(module):
+            alone = all(_elementwise(u) or isinstance(u.op, Return) for u in ins.users)
+            if _to_integer(ins) or (alone and _elementwise(ins) and not found.isdisjoint(ins.users)):
+                found.add(ins)
+    for module in modules:
+        for ins in module:
+            computed = [i for i in ins.inputs if not is_constant(i)]
+            if (
+                _elementwise(ins)
+                and not found.isdisjoint(computed)
+                and all(i in found or not _wide(i) for i in computed)
+            ):
+                found.add(ins)
+    return found
+
+
+def _to_integer(ins: Instruction) -> bool:
+    return isinstance(ins.op, Convert) and ins.op.target_type.is_integer and _wide(ins.inputs[0])
+
+
+def _elementwise(ins: Instruction) -> bool:
+    return isinstance(ins.op, Pointwise) or ins.op.moves
 
 
 def _sums(ins: Instruction) -> bool:

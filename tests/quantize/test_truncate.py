@@ -9,7 +9,7 @@ from mgx_core import Program, Shape, get_target, load_buffer, op, quantize_bf16,
 from mgx_core import dtype as dt
 from mgx_core.errors import ParameterError
 from mgx_core.ir.interpreter import Interpreter
-from mgx_core.quantize.truncate import angles
+from mgx_core.quantize.truncate import angles, integral
 from mgx_core.types.dim import symbol
 
 QUANTIZE = {dt.float16: quantize_fp16, dt.bfloat16: quantize_bf16}
@@ -135,6 +135,34 @@ def test_sums_are_no_angles(inner, kept):
     y = m.add_parameter("y", Shape("float32", [inner, 4]))
     m.add_return([m.add(op("neg"), m.add(op("sin"), m.add(op("dot"), x, y)))])
     assert {i.op.name for i in angles(m)} - {"@param"} == kept
+
+
+@pytest.mark.parametrize("to", QUANTIZE)
+def test_cells_of_a_grid_are_found_in_float32(to):
+    """In 16 bits, positions just below a border lie in the next cell, and their distances to it are 0."""
+    program = Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape("float32", [16]))
+    position = m.add(op("mul"), x, m.add_literal(np.full(16, 100, np.float32)))
+    cell = m.add(op("convert", target_type="int64"), m.add(op("floor"), position))
+    rest = m.add(op("sub"), position, m.add(op("floor"), position))
+    m.add_return([m.add(op("gather", axis=0), m.add_literal(np.arange(101)), cell), m.add(op("sqrt"), rest)])
+    given = (np.arange(1, 17, dtype=np.float32) * 6 - 1e-3) / 100
+    wanted = Interpreter().run(m, [given])
+    QUANTIZE[to](program)
+    assert {t for t in types(program).values() if t.is_float} == {dt.float32}
+    for a, b in zip(Interpreter().run(m, [given]), wanted, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_activations_that_also_become_integers_are_not_kept():
+    program = Program()
+    m = program.get_main_module()
+    x = m.add(op("relu"), m.add_parameter("x", Shape("float32", [4, 4])))
+    scaled = m.add(op("mul"), x, m.add_literal(np.full((4, 4), 255, np.float32)))
+    y = m.add(op("dot"), x, m.add_literal(np.eye(4, dtype=np.float32)))
+    m.add_return([m.add(op("convert", target_type="uint8"), scaled), y])
+    assert {i.op.name for i in integral(m)} == {"convert", "mul"}
 
 
 # a mean of squares that float16 represents with few digits, with all, not at all
