@@ -114,7 +114,9 @@ def _apart(ins: Instruction) -> bool:
 
 
 def _moves_along(ins: Instruction) -> bool:
-    """Returns True for what needs no launch: constants, views, elements of tuples."""
+    """Returns True for what needs no launch: constants, views, elements of tuples; not where an extent may be computed later."""
+    if ins.result.dynamic():
+        return False
     if not ins.inputs:
         return ins.is_param or ins.is_literal or ins.is_absent
     return len(ins.inputs) == 1 and (ins.op.aligns or ins.op.view is not None or isinstance(ins.op, GetTupleElem))
@@ -130,8 +132,8 @@ def _kind(ins: Instruction) -> object:
     if not 0 < ins.result.elements() * ins.result.dtype.size <= SMALL_BYTES:
         return None
     if isinstance(ins.op, FusedReduce):
-        whole = next(i.inputs[0].shape for i in ins.modules[0] if i.op.combine)
-        return FusedReduce, tuple(whole.dims[a] for a in ins.op.axes)
+        reductions = [i for i in ins.modules[0] if i.op.combine]
+        return (FusedReduce, tuple(reductions[0].inputs[0].shape.dims[a] for a in ins.op.axes)) if reductions else None
     if isinstance(ins.op, ALONG):
         return (type(ins.op), ins.shape.dims[ins.op.axis]) if len(ins.inputs) == 1 else None
     return ELEMENTWISE if isinstance(ins.op, ELEMENTWISE) or (isinstance(ins.op, Pad) and _apart(ins)) else None

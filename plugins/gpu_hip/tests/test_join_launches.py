@@ -131,6 +131,16 @@ def test_views_move_once() -> None:
         np.testing.assert_allclose(found, np.exp(xs[:, n : n + 2]), rtol=1e-6)
 
 
+def test_views_of_computed_extents_stay_behind_what_computes_them() -> None:
+    b = Built()
+    (x, xs), (y, ys) = b.argument(3, 4, kind="float32"), b.argument(12, kind="float32")
+    found = b.add("nonzero", b.add("relu", x))
+    repeated = b.add("multibroadcast", b.main.add_literal(np.float32([2])), out_lens=found.shape.dims)
+    got, _ = b.results(0, repeated, b.add("relu", b.add("neg", y)))
+    assert np.count_nonzero(xs > 0) == got[0].shape[1] and (got[0] == 2).all()
+    assert (got[1] == np.maximum(-ys, 0)).all()
+
+
 def test_large_work_stays_apart() -> None:
     b = Built()
     (x, xs), (y, ys) = b.argument(2048, 520), b.argument(2048, 520)
