@@ -5,6 +5,9 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
 from mgx_core.errors import DeviceError
 
@@ -12,6 +15,8 @@ from .driver import Driver
 from .failures import CallError
 
 __all__ = ["DriverContext"]
+
+RELAXED: Final = 2  # capture mode
 
 
 class DriverContext:
@@ -47,6 +52,16 @@ class DriverContext:
         free, total = ctypes.c_size_t(), ctypes.c_size_t()
         self.driver.memory_info(ctypes.byref(free), ctypes.byref(total))
         return free.value, total.value
+
+    @contextmanager
+    def outside_captures(self) -> Iterator[None]:
+        """Allows calls that are no part of a graph, such as allocations, while this thread captures one."""
+        mode = ctypes.c_int(RELAXED)
+        self.driver.capture_mode(ctypes.byref(mode))  # exchanges the mode
+        try:
+            yield
+        finally:
+            self.driver.capture_mode(ctypes.byref(mode))
 
     # release
 

@@ -119,7 +119,8 @@ class Pool:
         self.device.activate()
         for last in (False, True):
             try:
-                address: int = self.device.driver.out("malloc", block)
+                with self.device.outside_captures():
+                    address: int = self.device.driver.out("malloc", block)
             except CallError as error:
                 if error.code != OUT_OF_MEMORY:
                     raise

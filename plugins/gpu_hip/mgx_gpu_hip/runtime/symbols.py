@@ -96,6 +96,7 @@ launch_extended   -                             cuLaunchKernelEx                
 occupancy         hipModuleOccupancyMaxActiveBlocksPerMultiprocessor cuOccupancyMaxActiveBlocksPerMultiprocessor Ppiz
 capture_begin     hipStreamBeginCapture         cuStreamBeginCapture_v2         pi
 capture_end       hipStreamEndCapture           cuStreamEndCapture              pP
+capture_mode      hipThreadExchangeStreamCaptureMode cuThreadExchangeStreamCaptureMode P
 graph_nodes       hipGraphGetNodes              cuGraphGetNodes                 pPP
 graph_node_type   -                             cuGraphNodeGetType              pP
 graph_node_fill   -                             cuGraphMemsetNodeGetParams      pP

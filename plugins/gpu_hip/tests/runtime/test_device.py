@@ -163,8 +163,9 @@ def test_buffers_dropped_inside_a_capture_are_freed_after_it(device):
     stream = device.stream()
     device.pool.trim()
     before = device.memory()[0]
+    address = device.driver.out("malloc", 1 << 20)
     with device.capture(stream):
-        device.dispose("free", device.driver.out("malloc", 1 << 20))
+        device.dispose("free", address)
         assert device.memory()[0] < before
     assert device.memory()[0] == before
 

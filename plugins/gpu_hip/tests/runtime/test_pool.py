@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from mgx_core.errors import DeviceError
-from mgx_gpu_hip.runtime import Device, memory
+from mgx_gpu_hip.runtime import Device, memory, open_device
+from mgx_gpu_hip.runtime.failures import CallError
 from mgx_gpu_hip.runtime.memory import OutOfMemoryError, Pool
 
 
@@ -121,3 +122,16 @@ def test_sizes_that_keep_growing_leave_little_unused(device, monkeypatch):
         device.allocate(n * (2 << 20)).free()
         assert device.pool.cached <= (4 << 20) + n * (2 << 20)
     assert device.pool.reserved == device.pool.cached
+
+
+@pytest.mark.parametrize("number", [0, 1], ids=["wave64", "wave32"])
+def test_memory_is_allocated_while_a_stream_is_captured(number):
+    device = open_device("host", number)
+    stream = device.stream()
+    with device.capture(stream) as capture:
+        with pytest.raises(CallError, match="captured"):
+            device.driver.out("malloc", 4096)
+        buffer = device.allocate(3 << 20)
+        stream.fill(buffer.address, 7, buffer.size)
+    capture.instantiate().launch(stream.handle)
+    assert (device.download(np.empty(3 << 20, np.uint8), buffer, stream) == 7).all()

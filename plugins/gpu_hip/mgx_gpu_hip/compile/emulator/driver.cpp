@@ -93,6 +93,8 @@ unsigned char poison = 0xff;
 bool guard_before;
 const int DEVICES = 2, WAVES[DEVICES] = {64, 32};
 thread_local int current_device;
+const int RELAXED = 2;  // the mode in which a thread may allocate while it captures
+thread_local int capture_mode, captures;
 char last_fault[1024];
 
 size_t total() {
@@ -232,6 +234,7 @@ int API(MemGetInfo)(size_t* free, size_t* all) { return *free = total() - used, 
 
 int API(Malloc)(Handle* p, size_t n) {
   *p = 0;
+  if (captures && capture_mode != RELAXED) return IN_CAPTURE;
   if (!n) return 0;
   size_t mapped = (n + PAGE - 1) / PAGE * PAGE;
   std::lock_guard<std::mutex> hold(heap_lock);
@@ -423,10 +426,13 @@ int API(ModuleOccupancyMaxActiveBlocksPerMultiprocessor)(int* n, Handle, int blo
 int API(StreamBeginCapture)(Handle s, int) {
   if (!s || stream_of(s)->capture) return 1;
   stream_of(s)->capture = new Graph;
+  ++captures;
   return 0;
 }
+int API(ThreadExchangeStreamCaptureMode)(int* mode) { return std::swap(*mode, capture_mode), 0; }
 int API(StreamEndCapture)(Handle s, Handle* g) {
   *g = (Handle)stream_of(s)->capture;
+  captures -= *g != 0;
   stream_of(s)->capture = nullptr;
   return *g ? 0 : 1;
 }
