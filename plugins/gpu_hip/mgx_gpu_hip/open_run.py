@@ -31,7 +31,7 @@ from .emitter import LIBRARY_ALIGNMENT, GpuEmitter
 from .graph_cache import captured, enqueue, warm_up
 from .library.varying_product import VaryingProduct
 from .runtime import DeviceArray, DeviceBuffer, Function, GraphExec, Launch, Stream
-from .staging import require_row_major
+from .staging import is_row_major, require_row_major
 from .step_sources import StepSource, kernel_steps
 from .steps import CalledStep, KernelStep, LibraryStep
 
@@ -337,8 +337,10 @@ class OpenRunner(Runner):
         caller = self.device.stream(stream) if stream else self.device.default_stream
         with self.lock:
             self._begin(args)
-            count = range(len(self._outputs))
-            memory = [places[n] if n in places and self._fits(n, places[n]) else self._held(n) for n in count]
+            # `Arguments.deliver` copies to memory of other types, or refuses it
+            places = {n: p for n, p in places.items() if is_row_major(p, self._outputs[n].dtype, self._dims(n))}
+            direct = {n: p for n, p in places.items() if self._fits(n, p)}
+            memory = [direct[n] if n in direct else self._held(n) for n in range(len(self._outputs))]
             self._kept = self._enqueue(args, memory, caller)
             results: list[Any] = []
             for n, (value, written) in enumerate(zip(self._outputs, memory, strict=True)):
@@ -478,8 +480,7 @@ class OpenRunner(Runner):
     def _destination(self, n: int, place: Any = None) -> DeviceArray:
         """Returns memory for a result: `place` if its type, shape and alignment fit, otherwise newly allocated memory."""
         dtype, dims = self._outputs[n].dtype, self._dims(n)
-        alike = isinstance(place, DeviceArray) and place.dtype == dtype and list(place.dims) == dims
-        if alike and place.device_shape.standard() and self._fits(n, place):
+        if is_row_major(place, dtype, dims) and self._fits(n, place):
             return place  # type: ignore[no-any-return]
         return DeviceArray(self.device.allocate(max(self._bytes(n), 16)), dtype, dims)
 

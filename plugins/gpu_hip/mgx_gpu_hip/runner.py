@@ -236,6 +236,7 @@ class GpuRunner(Runner):
         if not self.whole or self.hosted:
             caller.wait()  # the arguments may still be being written
             return self.run(args)
+        places = self.staging.typed(places)
         with self.lock:
             self.device.activate()
             given, kept = self.staging.stage(args, caller)
@@ -293,7 +294,9 @@ class GpuRunner(Runner):
 
     def queued(self, values: Sequence[Any], places: Mapping[int, Any]) -> Callable[[int], None] | None:
         """Returns the launch of the graph cached for these addresses; None if there is none."""
-        if not self.whole or self.hosted or not all(self.staging.fits(n, p) for n, p in places.items()):
+        if not self.whole or self.hosted or len(self.staging.typed(places)) < len(places):
+            return None
+        if not all(self.staging.fits(n, p) for n, p in places.items()):
             return None
         if not all(
             isinstance(v, DeviceArray) and v.address % self.staging.input_align.get(n, 1) == 0

@@ -9,11 +9,12 @@ import numpy as np
 
 from mgx_core import Argument, UnsupportedError
 from mgx_core.targets.values import Value
+from mgx_core.types.dtype import DType
 
 from .emitter import LIBRARY_ALIGNMENT
 from .runtime import Device, DeviceArray, DeviceBuffer
 
-__all__ = ["Staging", "require_row_major"]
+__all__ = ["Staging", "is_row_major", "require_row_major"]
 
 
 class Staging:
@@ -97,11 +98,15 @@ class Staging:
     def destination(self, n: int, place: Any) -> DeviceArray:
         """Returns memory for an output: `place` if its type, shape and alignment fit, otherwise newly allocated memory."""
         out = self.outputs[n]
-        alike = isinstance(place, DeviceArray) and place.dtype == out.shape.dtype and place.dims == tuple(out.lens)
-        if alike and place.device_shape.standard() and self.fits(n, place):
+        if is_row_major(place, out.shape.dtype, out.lens) and self.fits(n, place):
             return place  # type: ignore[no-any-return]
         lens = [int(d) for d in out.lens]  # may contain extents that are not arguments of these kernels
         return DeviceArray(self.device.allocate(max(out.buffer.bytes, 16)), out.shape.dtype, lens)
+
+    def typed(self, places: Mapping[int, Any]) -> dict[int, Any]:
+        """Returns the memory that has the types of the results; `Arguments.deliver` copies to other memory, or refuses it."""
+        outputs = self.outputs
+        return {n: p for n, p in places.items() if is_row_major(p, outputs[n].shape.dtype, outputs[n].lens)}
 
     def fits(self, n: int, place: Any) -> bool:
         """True if the steps may write a result directly to the caller's memory, which is aligned as they require."""
@@ -120,6 +125,16 @@ class Staging:
             places.get(n) or DeviceArray(self.memory["output", n], o.shape.dtype, o.lens, stream=caller)
             for n, o in enumerate(self.outputs)
         ]
+
+
+def is_row_major(value: Any, dtype: DType, lens: Sequence[int]) -> bool:
+    """Returns True for row-major device memory of this type."""
+    return (
+        isinstance(value, DeviceArray)
+        and value.dtype == dtype
+        and value.dims == tuple(lens)
+        and value.device_shape.standard()
+    )
 
 
 def require_row_major(value: DeviceArray) -> None:

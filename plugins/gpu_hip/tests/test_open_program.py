@@ -113,6 +113,38 @@ def test_runs_on_a_callers_stream_write_to_its_memory(target: GpuTarget) -> None
         close(LAYERS, results, given)
 
 
+def rows_of_tanh(target: GpuTarget, runs: int) -> tuple[mgx.Program, Any]:
+    """Returns a program for any number of rows after some runs, and its context; it is opened after four."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    m.add_return([m.add(mgx.op("tanh"), m.add_parameter("x", mgx.Shape("float32", [symbol("n"), 4])))])
+    program.compile(target, offload_copy=False)
+    for rows in range(10, 10 + runs):
+        program.run({"x": np.ones((rows, 4), np.float32)})
+    assert bool(programs(program)) == (runs > WHOLE)
+    return program, program.executable.context  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("runs", [1, WHOLE + 1], ids=["fixed", "open"])
+def test_memory_for_results_must_have_their_extents(target: GpuTarget, runs: int) -> None:
+    program, context = rows_of_tanh(target, runs)
+    given = np.linspace(-1, 1, 160, dtype=np.float32).reshape(40, 4)
+    x = context.upload(given)
+    turned = context.upload(np.zeros((4, 40), np.float32))
+    for place, got in (
+        (context.upload(np.zeros((3, 4), np.float32)), r"\[3, 4\]"),
+        (context.upload(np.zeros((50, 4), np.float32)), r"\[50, 4\]"),
+        (DeviceArray(turned.buffer, turned.dtype, (40, 4), (1, 40)), r"\[40, 4\]\{1, 40\}"),
+    ):
+        with pytest.raises(mgx.ParameterError, match=rf"must be float32\[40, 4\], got float32{got}"):
+            program.run_async({"x": x, "main:#output_0": place}, 0, "ihipStream_t")
+        context.device.wait()
+        assert not place.to_host().any()
+    array = np.zeros((40, 4), np.float32)
+    program.run_async({"x": x, "main:#output_0": array}, 0, "ihipStream_t")
+    np.testing.assert_allclose(array, np.tanh(given), rtol=1e-6)
+
+
 @pytest.mark.parametrize("enqueued", [False, True])
 def test_device_arrays_of_new_lengths_are_not_bound_one_by_one(enqueued: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     program = decoder(LAYERS, GpuTarget("host", 1), offload_copy=False)
