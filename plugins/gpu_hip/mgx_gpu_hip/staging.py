@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -14,7 +16,7 @@ from mgx_core.types.dtype import DType
 from .emitter import LIBRARY_ALIGNMENT
 from .runtime import Device, DeviceArray, DeviceBuffer
 
-__all__ = ["Staging", "is_row_major", "require_row_major"]
+__all__ = ["Staging", "is_row_major", "overlapping", "require_row_major"]
 
 
 class Staging:
@@ -35,16 +37,20 @@ class Staging:
             held = device.allocate(max(b.bytes, 16))
             self.memory[b.kind, b.index] = held
             self.addresses[id(b)] = held.address
+        self._results = {self.addresses[id(v.buffer)] for v in outputs}
 
     def stage(self, args: Sequence[Any], stream: Any) -> tuple[dict[int, int], list[Any]]:
-        """Returns addresses of inputs usable in place, and objects to keep alive; other inputs are copied to staging buffers."""
+        """Returns addresses of inputs usable in place, and objects to keep alive; other inputs are copied to staging buffers.
+
+        A result of an earlier run may be in the memory that this run writes, so it is copied, too.
+        """
         given: dict[int, int] = {}
         kept: list[Any] = []
         for b in (v.buffer for v in self.inputs):
             value = args[b.index]
             if isinstance(value, DeviceArray):
                 require_row_major(value)
-                if value.address % self.input_align[b.index] == 0:
+                if value.address % self.input_align[b.index] == 0 and value.address not in self._results:
                     given[b.index] = value.address
                 else:
                     stream.copy(self.memory["input", b.index].address, value.address, b.bytes)
@@ -135,6 +141,23 @@ def is_row_major(value: Any, dtype: DType, lens: Sequence[int]) -> bool:
         and value.dims == tuple(lens)
         and value.device_shape.standard()
     )
+
+
+def overlapping(args: Iterable[Any]) -> Callable[[DeviceArray], bool]:
+    """Returns a function that returns True for an array whose memory overlaps that of an argument."""
+    spans = sorted(map(_span, [a for a in args if isinstance(a, DeviceArray)]))
+    ends = [*accumulate((end for _, end in spans), max)]  # the largest up to each
+
+    def overlaps(value: DeviceArray) -> bool:
+        start, end = _span(value)
+        before = bisect_left(spans, (end,))
+        return before > 0 and ends[before - 1] > start
+
+    return overlaps
+
+
+def _span(value: DeviceArray) -> tuple[int, int]:
+    return value.address, value.address + value.device_shape.bytes()
 
 
 def require_row_major(value: DeviceArray) -> None:

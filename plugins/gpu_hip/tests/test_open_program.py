@@ -145,6 +145,39 @@ def test_memory_for_results_must_have_their_extents(target: GpuTarget, runs: int
     np.testing.assert_allclose(array, np.tanh(given), rtol=1e-6)
 
 
+@pytest.mark.parametrize("runs", [1, WHOLE + 1], ids=["fixed", "open"])
+def test_memory_for_results_may_be_that_of_arguments(target: GpuTarget, runs: int) -> None:
+    program, context = rows_of_tanh(target, runs)
+    given = np.linspace(-1, 1, 160, dtype=np.float32).reshape(40, 4)
+    held = context.upload(np.concatenate([given, given]))
+    x, shifted = (DeviceArray(held.buffer, held.dtype, (40, 4), offset=n) for n in (0, 64))
+    (result,) = program.run_async({"x": x, "main:#output_0": shifted}, 0, "ihipStream_t")
+    assert result.data_ptr() == shifted.address
+    np.testing.assert_allclose(result.to_numpy(), np.tanh(given), rtol=1e-6)
+
+
+@pytest.mark.parametrize("grows", [False, True], ids=["fixed", "open"])
+def test_results_can_be_arguments_of_the_next_run(target: GpuTarget, grows: bool) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    past = m.add_parameter("past", mgx.Shape("float32", [3, symbol("n"), 8]))
+    new = m.add_parameter("new", mgx.Shape("float32", [3, 1, 8]))
+    kept = past if grows else m.add(mgx.op("slice", axes=[1], starts=[1], ends=[1 << 40]), past)
+    m.add_return([m.add(mgx.op("concat", axis=1), kept, new)])
+    program.compile(target, offload_copy=False)
+    context = program.executable.context  # type: ignore[union-attr]
+    rng = np.random.default_rng(0)
+    want = rng.standard_normal((3, 5, 8)).astype(np.float32)
+    held = context.upload(want)
+    for _ in range(WHOLE + 9):
+        row = rng.standard_normal((3, 1, 8)).astype(np.float32)
+        (result,) = program.run_async({"past": held, "new": context.upload(row)}, 0, "ihipStream_t")
+        want = np.concatenate([want[:, not grows :], row], 1)
+        np.testing.assert_array_equal(result.to_numpy(), want)
+        held = result.value
+    assert bool(programs(program)) == grows
+
+
 @pytest.mark.parametrize("enqueued", [False, True])
 def test_device_arrays_of_new_lengths_are_not_bound_one_by_one(enqueued: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     program = decoder(LAYERS, GpuTarget("host", 1), offload_copy=False)
