@@ -278,9 +278,9 @@ class OpenRunner(Runner):
 
     def _bind(self) -> _Bound:
         """Binds the steps to newly allocated memory of the sizes that there is room for."""
-        self._rooms.place(self._sizes, self.schedule, *self._place)
         self.device.wait()  # runs may still use the memory that is released
         self._bound = self._set = None
+        self._rooms.place(self._sizes, self.schedule, *self._place)
         arena = self.device.allocate(max(self.schedule.peak, ALIGNMENT))
         addresses = {id(b): arena.address + b.offset for b in self.schedule.buffers} | self._constants
         addresses |= {id(b): 0 for b in self._own}  # runs set them

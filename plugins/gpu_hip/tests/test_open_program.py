@@ -239,6 +239,17 @@ def test_a_stream_that_the_caller_records_gets_the_launches(target: GpuTarget) -
     close(LAYERS, results, fed(LAYERS, 28))
 
 
+def test_memory_that_cannot_be_placed_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    program, _ = rows_of_tanh(GpuTarget("host", 1), WHOLE + 1)
+    given = np.ones((500, 4), np.float32)
+    with monkeypatch.context() as patch:
+        patch.setattr(open_run.Rooms, "place", lambda *rest: (_ for _ in ()).throw(MemoryError()))
+        with pytest.raises(mgx.DeviceError, match="out of memory"):
+            program.run({"x": given})
+    np.testing.assert_allclose(program.run({"x": given})[0].to_numpy(), np.tanh(given), rtol=1e-6)
+    assert programs(program)[0].runner._bound is not None
+
+
 def test_some_results_can_be_requested(target: GpuTarget) -> None:
     program = decoder(LAYERS, target)
     for length in range(16, 24):
