@@ -229,6 +229,7 @@ class OpenRunner(Runner):
         self._recorded_for: object = None  # what the launches were set for when it was recorded
         self._stream = self.device.stream()  # on which graphs are recorded
         self._kept: Any = None  # memory that an asynchronous run uses
+        self._lent: dict[int, _Bound] = {}  # whose memory graphs of callers use, by id
         self._load()
 
     # construction
@@ -395,6 +396,7 @@ class OpenRunner(Runner):
         """Enqueues a run that writes to the memory of `results`; returns what must stay alive until it has finished."""
         bound = self._bound
         assert bound is not None
+        recording = stream.handle and stream.captured()  # by the caller
         given, kept = self._staged(args, stream)
         addresses = [0, *given, *(r.address for r in results), *bound.fixed]
         changed = self._set != (self._extents, addresses)
@@ -410,7 +412,8 @@ class OpenRunner(Runner):
                 for word, address, number in operands:
                     call.operands[word] = addresses[address] + numbers[number]
             self._set = self._extents, addresses
-        recording = stream.handle and stream.captured()  # by the caller
+        if recording:
+            self._lent[id(bound)] = bound
         if not (recording or self._warmed_up):
             warm_up(bound.steps, stream, alone=True)
             self._warmed_up = True

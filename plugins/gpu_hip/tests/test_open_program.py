@@ -239,6 +239,29 @@ def test_a_stream_that_the_caller_records_gets_the_launches(target: GpuTarget) -
     close(LAYERS, results, fed(LAYERS, 28))
 
 
+def test_graphs_of_callers_keep_the_memory_that_they_use(target: GpuTarget) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n"), 8]))
+    m.add_return([m.add(mgx.op("prefix_scan_sum", axis=0), m.add(mgx.op("softmax", axis=0), x))])
+    program.compile(target, offload_copy=False)
+    context = program.executable.context  # type: ignore[union-attr]
+    given = np.random.default_rng(0).standard_normal((40, 8)).astype(np.float32)
+    for rows in range(10, 11 + WHOLE):
+        program.run({"x": given[:rows]})
+    stream, x = context.device.stream(), context.upload(given[:13])
+    with context.device.capture(stream) as capture:
+        (result,) = program.run_async({"x": x}, stream.handle, "ihipStream_t")
+    graph = capture.instantiate()
+    program.run({"x": given})  # needs more memory
+    (one,) = programs(program)
+    assert [lent is one.runner._bound for lent in one.runner._lent.values()] == [False]
+    graph.launch(stream.handle)
+    stream.wait()
+    power = np.exp(given[:13].astype(np.float64))
+    np.testing.assert_allclose(result.to_numpy(), np.cumsum(power / power.sum(0), 0), rtol=1e-4)
+
+
 def test_memory_that_cannot_be_placed_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     program, _ = rows_of_tanh(GpuTarget("host", 1), WHOLE + 1)
     given = np.ones((500, 4), np.float32)
