@@ -24,6 +24,7 @@ from mgx_core.ops.local_response import Lrn
 from mgx_core.ops.movement import Contiguous, Reverse, ReverseSequence, Transpose
 from mgx_core.ops.nms import Nonmaxsuppression
 from mgx_core.ops.norm import InstanceNorm, LayerNorm, RmsNorm
+from mgx_core.ops.packing import UnpackInt4
 from mgx_core.ops.pad import FixedPad, Pad
 from mgx_core.ops.pooling import MaxPoolIndices, MaxUnpool, Pooling
 from mgx_core.ops.ragged import ReduceSlices
@@ -683,6 +684,15 @@ def test_rotations(interleaved: bool) -> None:
         check(op, [x, cos, sin, np.array([3])])
         check(op, [x, some(of, 2, 5, 6), some(of, 2, 5, 6)])
         check(GqaRotaryEmbedding(interleaved=interleaved), [x, np.array([9, 3], np.int32), cos, sin])
+
+
+@pytest.mark.parametrize("of", ["int8", "uint8"])
+def test_unpacked_codes(of: str) -> None:
+    x = rng().integers(0, 256, (3, 40, 16)).astype(np.uint8).view(of)
+    for axis in (0, 1, -1):
+        check(UnpackInt4(axis=axis), [x])
+    check(UnpackInt4(axis=1), [x[0]], layouts={0: [1, 40]})
+    check(UnpackInt4(), [np.tile(x, (1, 32, 64))])
 
 
 def test_constants() -> None:

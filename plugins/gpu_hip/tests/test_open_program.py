@@ -341,6 +341,24 @@ def test_memory_grows_by_doubling(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(bound) <= 9 and bound == sorted(bound)
 
 
+def test_products_of_many_rows_unpack_codes_on_the_device(target: GpuTarget) -> None:
+    rng = np.random.default_rng(0)
+    codes, scale = rng.integers(0, 256, (16, 32)).astype(np.uint8), rng.random((16, 2)).astype(np.float32)
+    program, reference = mgx.Program(), mgx.Program()
+    for one, of in ((program, target), (reference, mgx.get_target("ref"))):
+        m = one.get_main_module()
+        x = m.add_parameter("x", mgx.Shape("float32", [symbol("n"), 64]))
+        product = mgx.op("dequant_dot", bits=4, block_size=32)
+        m.add_return([m.add(product, x, m.add_literal(codes), m.add_literal(scale))])
+        one.compile(of)
+    for rows in (40, 30, 50, 20, 77, 33):
+        given = {"x": rng.standard_normal((rows, 64)).astype(np.float32)}
+        (got,), (want,) = program.run(given), reference.run(given)
+        np.testing.assert_allclose(got.to_numpy(), want.to_numpy(), rtol=1e-4, atol=1e-3)
+    (one,) = programs(program)
+    assert all(p.place == "target" for p in one.placements)
+
+
 def test_positions_are_computed_from_extents_as_arguments(target: GpuTarget, compiled: list[Any]) -> None:
     program = mgx.Program()
     m = program.get_main_module()

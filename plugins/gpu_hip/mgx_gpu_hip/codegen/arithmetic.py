@@ -7,6 +7,7 @@ from typing import Any
 
 from mgx_core import Module, No, Shape
 from mgx_core import dtype as dt
+from mgx_core.ops.axes import normalize
 from mgx_core.ops.compare import Not
 from mgx_core.ops.convert import Convert
 from mgx_core.ops.reduce import ReduceAll, ReduceMin
@@ -18,7 +19,7 @@ from .primitives import constant
 from .reduce import fused_reduce
 from .source import DeviceTraits, KernelSource, Tensor, compute_type, storage_type, to_compute, to_storage
 
-__all__ = ["dynamic_range", "extents", "eye_like", "logical", "lrn", "rotary", "trilu"]
+__all__ = ["dynamic_range", "extents", "eye_like", "logical", "lrn", "rotary", "trilu", "unpack_int4"]
 
 
 def logical(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
@@ -79,6 +80,18 @@ def trilu(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTrai
         return [], [f"{keep} ? p0[{offset_of(x, at)}] : ({storage_type(y.dtype)})0"]
 
     return each_element("trilu", [x, k], [y], traits, element)
+
+
+def unpack_int4(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
+    axis = normalize(op.axis, len(x.lens))
+
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        place = [f"({c} / 2u)" if n == axis else c for n, c in enumerate(at)]
+        code = f"((u32)p0[{offset_of(x, place)}] >> 4u * ({at[axis]} & 1u) & 15u)"
+        value = f"(i32)({code} ^ 8u) - 8" if y.dtype.is_signed else code
+        return [], [f"({storage_type(y.dtype)})({value})"]
+
+    return each_element("unpack_int4", [x], [y], traits, element)
 
 
 def lrn(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:

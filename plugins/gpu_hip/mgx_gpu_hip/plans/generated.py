@@ -20,6 +20,7 @@ from mgx_core.ops.linear_attention import LinearAttention
 from mgx_core.ops.local_response import Lrn
 from mgx_core.ops.movement import Reverse, ReverseSequence
 from mgx_core.ops.nms import Nonmaxsuppression
+from mgx_core.ops.packing import UnpackInt4
 from mgx_core.ops.pad import FixedPad, Pad
 from mgx_core.ops.pooling import MaxPoolIndices, MaxUnpool, Pooling
 from mgx_core.ops.ragged import ReduceSlices
@@ -83,6 +84,7 @@ generated(PLANS, static(1, movement.pad), Pad, FixedPad)
 generated(PLANS, static(1, movement.reverse), Reverse)
 generated(PLANS, static(1, lambda op, x, y, traits: movement.tile(x, y, traits)), Tile)
 generated(PLANS, copying(arithmetic.trilu), Trilu)
+generated(PLANS, static(1, arithmetic.unpack_int4), UnpackInt4)
 
 # gather
 generated(PLANS, non_empty(static(2, indexing.gather)), Gather)
