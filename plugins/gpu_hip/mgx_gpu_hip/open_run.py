@@ -229,6 +229,8 @@ class OpenRunner(Runner):
         self._recorded_for: object = None  # what the launches were set for when it was recorded
         self._stream = self.device.stream()  # on which graphs are recorded
         self._kept: Any = None  # memory that an asynchronous run uses
+        self._ended = self.device.event()  # after the latest asynchronous run
+        self._latest: int | None = None  # the stream of that run; None if no run is in flight
         self._lent: dict[int, _Bound] = {}  # whose memory graphs of callers use, by id
         self._load()
 
@@ -331,6 +333,7 @@ class OpenRunner(Runner):
             except DeviceError as error:
                 raise error.located(f"a run of {len(self.schedule.steps)} kernels") from None
             del kept
+            self._latest = None
             return results
 
     def run_async(self, args: Sequence[Any], stream: int, places: Mapping[int, Any]) -> list[Any]:
@@ -350,6 +353,7 @@ class OpenRunner(Runner):
                 if place is not None and place is not written:
                     caller.copy(place.address, written.address, self._bytes(n))
                 results.append(place or DeviceArray(written, value.dtype, self._dims(n), stream=caller))
+            self._note_end(caller)
             return results
 
     def enqueued(self, args: Sequence[Any], places: Mapping[int, Any]) -> list[Any] | None:
@@ -357,6 +361,7 @@ class OpenRunner(Runner):
             self._begin(args)
             results = [self._destination(n, places.get(n)) for n in range(len(self._outputs))]
             self._kept = self._enqueue(args, results, self.device.default_stream)
+            self._note_end(self.device.default_stream)
             return results
 
     def supports(self, extents: tuple[int, ...]) -> bool:
@@ -397,6 +402,8 @@ class OpenRunner(Runner):
         bound = self._bound
         assert bound is not None
         recording = stream.handle and stream.captured()  # by the caller
+        if not recording and self._latest not in (None, stream.handle):
+            stream.after(self._ended)  # both runs use the same memory
         given, kept = self._staged(args, stream)
         addresses = [0, *given, *(r.address for r in results), *bound.fixed]
         changed = self._set != (self._extents, addresses)
@@ -422,6 +429,12 @@ class OpenRunner(Runner):
         else:
             self._recorded(bound).launch(stream.handle)
         return kept
+
+    def _note_end(self, stream: Stream) -> None:
+        """Notes the end of an asynchronous run, which the next one waits for if it is enqueued on another stream."""
+        if not (stream.handle and stream.captured()):
+            self._ended.record(stream)
+            self._latest = stream.handle
 
     def _recorded(self, bound: _Bound) -> GraphExec:
         """Returns the graph of all steps with the current arguments, as an update of the latest one if possible.

@@ -22,7 +22,7 @@ from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.graph_cache import enqueue
 from mgx_gpu_hip.library.gemm_problem import GemmProblem, Matrix
 from mgx_gpu_hip.open_run import OpenRunner
-from mgx_gpu_hip.runtime import DeviceArray, available
+from mgx_gpu_hip.runtime import DeviceArray, Stream, available
 from mgx_gpu_hip.target import GpuTarget
 
 LAYERS = 2
@@ -237,6 +237,25 @@ def test_a_stream_that_the_caller_records_gets_the_launches(target: GpuTarget) -
     graph.launch(stream.handle)
     stream.wait()
     close(LAYERS, results, fed(LAYERS, 28))
+
+
+def test_a_run_waits_for_the_one_before_on_another_stream(target: GpuTarget, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, context = rows_of_tanh(target, WHOLE + 1)
+    first, second = context.device.stream(), context.device.stream()
+    arrays = {rows: context.upload(np.full((rows, 4), rows / 99, np.float32)) for rows in (20, 30)}
+    waits: list[int] = []
+    after = Stream.after
+    monkeypatch.setattr(Stream, "after", lambda self, event: waits.append(self.handle) or after(self, event))
+    for stream, rows, waiting in ((first, 20, []), (first, 30, []), (second, 20, [second.handle]), (second, 30, [])):
+        waits.clear()
+        (result,) = program.run_async({"x": arrays[rows]}, stream.handle, "ihipStream_t")
+        assert waits == waiting
+        np.testing.assert_allclose(result.to_numpy(), np.full((rows, 4), np.tanh(rows / 99)), rtol=1e-6)
+    waits.clear()
+    program.run({"x": arrays[20]})
+    assert waits == [0]  # the default stream
+    program.run_async({"x": arrays[20]}, second.handle, "ihipStream_t")
+    assert waits == [0]  # that run has ended
 
 
 def test_graphs_of_callers_keep_the_memory_that_they_use(target: GpuTarget) -> None:
