@@ -31,7 +31,7 @@ from .emitter import LIBRARY_ALIGNMENT, GpuEmitter
 from .graph_cache import captured, enqueue, warm_up
 from .library.varying_product import VaryingProduct
 from .runtime import DeviceArray, DeviceBuffer, Function, GraphExec, Launch, Stream
-from .staging import is_row_major, overlapping, require_row_major
+from .staging import device_arrays, is_row_major, overlapping, require_row_major
 from .step_sources import StepSource, kernel_steps
 from .steps import CalledStep, KernelStep, LibraryStep
 
@@ -343,7 +343,7 @@ class OpenRunner(Runner):
             self._begin(args)
             # `Arguments.deliver` copies to memory of other types, or refuses it
             places = {n: p for n, p in places.items() if is_row_major(p, self._outputs[n].dtype, self._dims(n))}
-            overlaps = overlapping(args)
+            overlaps = overlapping(device_arrays(args))
             direct = {n: p for n, p in places.items() if self._fits(n, p) and not overlaps(p)}
             memory = [direct[n] if n in direct else self._held(n) for n in range(len(self._outputs))]
             self._kept = self._enqueue(args, memory, caller)
@@ -457,13 +457,13 @@ class OpenRunner(Runner):
         assert self._bound is not None
         given: list[int] = []
         kept: list[Any] = []
-        results = {held.address for b, held in self._bound.held.items() if b.kind == "output"}
+        in_result = overlapping([held for b, held in self._bound.held.items() if b.kind == "output"])
         for b, align in zip(self._inputs, self._aligns, strict=False):
             value = args[b.index]
             if isinstance(value, DeviceArray):
                 require_row_major(value)
                 kept.append(value)
-                if value.address % align == 0 and value.address not in results:
+                if value.address % align == 0 and not in_result(value):
                     given.append(value.address)
                     continue
             held = self._memory(b).address

@@ -24,7 +24,7 @@ from .emitter import GpuEmitter
 from .graph_cache import GRAPHS, GraphCache, enqueue
 from .runtime import DeviceArray
 from .saved_code import Kept, keep_code
-from .staging import Staging, overlapping
+from .staging import Staging, device_arrays, overlapping
 from .step_sources import StepSource, kernel_steps
 from .steps import CalledStep
 from .timing import enqueue_marked, least_seconds, repeated_seconds, timings
@@ -241,7 +241,7 @@ class GpuRunner(Runner):
             self.device.activate()
             given, kept = self.staging.stage(args, caller)
             self._kept = kept
-            overlaps = overlapping(args)
+            overlaps = overlapping(device_arrays(args))
             direct = {n: p.address for n, p in places.items() if self.staging.fits(n, p) and not overlaps(p)}
             if self.graphs.is_varying(given, direct):
                 self.staging.copy(given, caller)

@@ -16,7 +16,7 @@ from mgx_core.types.dtype import DType
 from .emitter import LIBRARY_ALIGNMENT
 from .runtime import Device, DeviceArray, DeviceBuffer
 
-__all__ = ["Staging", "is_row_major", "overlapping", "require_row_major"]
+__all__ = ["Staging", "device_arrays", "is_row_major", "overlapping", "require_row_major"]
 
 
 class Staging:
@@ -37,7 +37,7 @@ class Staging:
             held = device.allocate(max(b.bytes, 16))
             self.memory[b.kind, b.index] = held
             self.addresses[id(b)] = held.address
-        self._results = {self.addresses[id(v.buffer)] for v in outputs}
+        self._in_result = overlapping([held for (kind, _), held in self.memory.items() if kind == "output"])
 
     def stage(self, args: Sequence[Any], stream: Any) -> tuple[dict[int, int], list[Any]]:
         """Returns addresses of inputs usable in place, and objects to keep alive; other inputs are copied to staging buffers.
@@ -50,7 +50,7 @@ class Staging:
             value = args[b.index]
             if isinstance(value, DeviceArray):
                 require_row_major(value)
-                if value.address % self.input_align[b.index] == 0 and value.address not in self._results:
+                if value.address % self.input_align[b.index] == 0 and not self._in_result(value):
                     given[b.index] = value.address
                 else:
                     stream.copy(self.memory["input", b.index].address, value.address, b.bytes)
@@ -143,9 +143,9 @@ def is_row_major(value: Any, dtype: DType, lens: Sequence[int]) -> bool:
     )
 
 
-def overlapping(args: Iterable[Any]) -> Callable[[DeviceArray], bool]:
-    """Returns a function that returns True for an array whose memory overlaps that of an argument."""
-    spans = sorted(map(_span, [a for a in args if isinstance(a, DeviceArray)]))
+def overlapping(memory: Iterable[DeviceArray | DeviceBuffer]) -> Callable[[DeviceArray], bool]:
+    """Returns a function that returns True for an array which shares memory with one of these."""
+    spans = sorted(map(_span, memory))
     ends = [*accumulate((end for _, end in spans), max)]  # the largest up to each
 
     def overlaps(value: DeviceArray) -> bool:
@@ -156,8 +156,14 @@ def overlapping(args: Iterable[Any]) -> Callable[[DeviceArray], bool]:
     return overlaps
 
 
-def _span(value: DeviceArray) -> tuple[int, int]:
-    return value.address, value.address + value.device_shape.bytes()
+def _span(x: DeviceArray | DeviceBuffer) -> tuple[int, int]:
+    """Returns the addresses of the first byte and past the last."""
+    return x.address, x.address + (x.size if isinstance(x, DeviceBuffer) else x.device_shape.bytes())
+
+
+def device_arrays(args: Iterable[Any]) -> list[DeviceArray]:
+    """Returns the arguments in device memory."""
+    return [a for a in args if isinstance(a, DeviceArray)]
 
 
 def require_row_major(value: DeviceArray) -> None:

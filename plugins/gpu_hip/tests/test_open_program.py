@@ -178,6 +178,30 @@ def test_results_can_be_arguments_of_the_next_run(target: GpuTarget, grows: bool
     assert bool(programs(program)) == grows
 
 
+@pytest.mark.parametrize("runs", [1, WHOLE + 1], ids=["fixed", "open"])
+def test_parts_of_results_can_be_arguments_of_the_next_run(target: GpuTarget, runs: int) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n"), 64]))
+    row = m.add_parameter("row", mgx.Shape("float32", [1, 64]))
+    m.add_return([m.add(mgx.op("concat", axis=0), m.add(mgx.op("reverse", axes=[0]), x), row)])
+    program.compile(target, offload_copy=False)
+    context = program.executable.context  # type: ignore[union-attr]
+    rng = np.random.default_rng(0)
+    want = rng.standard_normal((20 + runs, 64)).astype(np.float32)
+    new = rng.standard_normal((1, 64)).astype(np.float32)
+    for rows in range(21, 21 + runs):
+        program.run({"x": want[:rows], "row": new})
+    held = context.upload(want)
+    for _ in range(4):
+        (result,) = program.run_async({"x": held, "row": new}, 0, "ihipStream_t")
+        want = np.concatenate([want[::-1], new])
+        np.testing.assert_array_equal(result.to_numpy(), want)
+        want, whole = want[1:], result.value
+        held = DeviceArray(whole.buffer, whole.dtype, want.shape, offset=4 * 64)
+    assert bool(programs(program)) == (runs > WHOLE)
+
+
 @pytest.mark.parametrize("enqueued", [False, True])
 def test_device_arrays_of_new_lengths_are_not_bound_one_by_one(enqueued: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     program = decoder(LAYERS, GpuTarget("host", 1), offload_copy=False)
