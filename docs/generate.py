@@ -27,7 +27,9 @@ from mgx_core.ops.traits import Traits
 from mgx_core.options import CompileOptions
 from mgx_core.targets.continuation import Continuation
 from mgx_core.targets.emission import Emitter
+from mgx_core.targets.open_program import OpenProgram
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
+from mgx_core.targets.traced_emission import TracedEmission
 from mgx_onnx.ops import OPS as ONNX_OPS
 
 DOCS = Path(__file__).parent
@@ -139,6 +141,8 @@ INTERFACES = [
     mgx_core.Target,
     mgx_core.Context,
     mgx_core.Runner,
+    OpenProgram,
+    TracedEmission,
     mgx_core.Watch,
     mgx_core.Kernel,
     Emitter,

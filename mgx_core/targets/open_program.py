@@ -12,16 +12,19 @@ __all__ = ["OpenProgram"]
 
 
 class OpenProgram(NamedTuple):
-    """A runner whose kernels take changing extents as arguments.
-
-    fits: returns whether it supports the extents of some arguments, by symbol; placed: returns the placements of its kernels;
-    replaced: kernels for fixed extents are faster, so that extents that repeat are worth a program of their own.
-    """
+    """A runner whose kernels take changing extents as arguments."""
 
     runner: Runner
+    """Runs arguments of all extents that fit."""
+
     fits: Callable[[Mapping[str, int]], bool]
+    """Returns whether it supports the extents of some arguments, by symbol; these include extents that do not change."""
+
     placed: Callable[[], Sequence[Placement]]
+    """Returns the placements of its kernels."""
+
     replaced: bool = False
+    """True if kernels for fixed extents are faster, so that extents that repeat are worth a program of their own."""
 
     @property
     def placements(self) -> Sequence[Placement]:

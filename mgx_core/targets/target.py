@@ -247,7 +247,10 @@ class Target:
 
         parameters: their declared types; known: extents of a run by symbol; changing: the symbols of those that change; lower:
         lowers the module for types of the parameters, whose extents may be ints of the target's own type.
-        Called if `opens_programs` is True.  Default: None; a program is lowered for each set of extents.
+        Called if `opens_programs` is True, for a set of extents that no earlier program fits, once some sets have been lowered;
+        those that change are at least 2.  `TracedEmission` emits the steps of an `Emitter` for traced extents and collects the
+        conditions under which they are valid.  None, or an `MgxError`: there is no such program; this is asked a few times.
+        Default: None; a program is lowered for each set of extents.
         """
         return None
 
