@@ -218,7 +218,7 @@ class OpenRunner(Runner):
         self._evaluate = emitter.trace.evaluator([*numbers.traced, *self._sizes.values()])
         self._rooms = Rooms(lambda *extents: self._evaluate(*extents)[self._count :], len(self._where), LARGE)
         self._bound: _Bound | None = None
-        self._known: Recent[_Extents] = Recent(EXTENTS)
+        self._known: Recent[tuple[_Extents | None]] = Recent(EXTENTS)  # None: without a plan
         self._extents: tuple[int, ...] = ()  # of the latest run
         self._numbers: list[int] = []  # for these extents
         self._plans: list[Any] = []
@@ -375,10 +375,9 @@ class OpenRunner(Runner):
             self.device.activate()
             numbers = self._evaluate(*extents)
             plans = [p.varying.plan([numbers[at] for at in p.numbers]) for p in self._products]
-            if any(isinstance(plan, No) for plan in plans):
-                return None
-            found = self._known.put(extents, _Extents(numbers, plans))
-        return found
+            refused = any(isinstance(plan, No) for plan in plans)
+            found = self._known.put(extents, (None if refused else _Extents(numbers, plans),))
+        return found[0]
 
     def _begin(self, args: Sequence[Any]) -> _Bound:
         """Computes the numbers for the extents of these arguments; returns the steps bound to enough memory."""

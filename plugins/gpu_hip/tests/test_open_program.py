@@ -576,13 +576,16 @@ def test_library_products_have_a_plan_for_each_set_of_extents(compiled: list[Any
 
 
 @pytest.mark.usefixtures("one_by_one")
-def test_extents_for_which_a_library_has_no_plan_do_not_fit() -> None:
+def test_extents_for_which_a_library_has_no_plan_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     libraries = HostLibraries(refused=50)
     program, reference = multiplied(libraries)
     for length in (*range(16, 17 + WHOLE), 51):
         check(program, reference, length)
     (one,) = programs(program)
     assert one.fits({"t": 51}) and not one.fits({"t": 50})
+    with monkeypatch.context() as patch:
+        patch.setattr(libraries, "plan", lambda problem: pytest.fail("asked again"))
+        assert not one.fits({"t": 50})
     check(program, reference, 50)
     assert len(programs(program)) == 2
 
