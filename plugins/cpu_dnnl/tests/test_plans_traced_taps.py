@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mgx_core as mgx
@@ -76,6 +77,20 @@ def test_an_axis_without_elements_is_not_resized() -> None:
     opened = open_program(executable.parameters, {"h": 9}, frozenset("h"), executable._lowered)
     assert opened is not None and opened.fits({"h": 4})
     assert not opened.fits({"h": 2})
+
+
+@pytest.mark.parametrize("empty", ["h", "w"])
+def test_axes_without_elements(empty: str) -> None:
+    """The other axis changes, so that the loops for traced extents are asked for."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [2, symbol("h", 0, 999), symbol("w", 0, 999)]))
+    sizes = (2, x.shape.dims[1] // 2 + 1, x.shape.dims[2] + 1)
+    m.add_return([m.add(mgx.op("resize", sizes=sizes, mode="linear"), x)])
+    program.compile(CpuTarget())
+    for n in range(3, 9):
+        with pytest.raises(mgx.ShapeError, match="has no elements to make 1 from"):
+            program.run({"x": np.zeros((2, 0, n) if empty == "h" else (2, n, 0), np.float32)})
 
 
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])

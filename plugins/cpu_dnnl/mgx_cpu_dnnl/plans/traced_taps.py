@@ -50,10 +50,10 @@ def resized(e: CpuEmitter, op: Any, x: Value, lens: Sequence[int]) -> Value:
         raise Refused(f"{op.mode} resampling of {x.shape.dtype} is not supported")
     axes = []
     for n, axis in enumerate(op.resized(len(lens))):
+        if x.lens[axis] < 1:
+            raise Refused(f"axis {axis} has no elements to read")
         factor = op.scales[n] if op.scales else 0.0
         if factor not in (0.0, 1.0) or dim_of(x.lens[axis]) != dim_of(lens[axis]):
-            if x.lens[axis] < 1:
-                raise Refused("an axis to resize has no elements")
             choice = KINDS.index(op.mode), POSITIONS.index(how), ROUNDINGS.index(op.nearest_mode)
             numbers = (
                 *choice,
