@@ -379,7 +379,8 @@ void means_channels_last(void *const *buffers, const int64_t *args, int64_t begi
                     for (int64_t c = 0; c < channels; ++c)
                         to[c] += term[c];
                 }
-            const auto count = static_cast<float>(divisor ? divisor : lines * (along.high - along.low));
+            // windows without elements within the image have the mean 0
+            const auto count = static_cast<float>(std::max<int64_t>(divisor ? divisor : lines * (along.high - along.low), 1));
             for (int64_t c = 0; c < channels; ++c)
                 to[c] /= count;
         }

@@ -147,6 +147,12 @@ def test_images_of_any_extents(
     agrees_open(op, [2, channels, "h", "w"], [], [(14, 19), (30, 7), (8, 13), (61, 40)])
 
 
+def test_means_of_windows_beside_the_image(agrees_open: Callable[..., None]) -> None:
+    """The elements of a dilated window are on both sides of a small image."""
+    op = mgx.op("pooling", mode="average", lengths=[2, 2], dilations=[5, 5], padding=[2, 2, 3, 3])
+    agrees_open(op, [2, 3, "h", "w"], [], [(9, 3), (2, 5), (4, 2)])
+
+
 @pytest.mark.parametrize("mode", ["average", "max"])
 def test_signals_of_any_length(agrees_open: Callable[..., None], mode: str) -> None:
     op = mgx.op("pooling", mode=mode, lengths=[4], stride=[3], padding=[1])
