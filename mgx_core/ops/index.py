@@ -55,7 +55,9 @@ class Gather(Operation):
 
     def compute(self, x: Array, indices: Array) -> Array:
         axis = normalize(self.axis, x.ndim)
-        at = indices if indices.dtype.kind == "i" else wrapped(indices, x.shape[axis])  # numpy would wrap uint64
+        # numpy would wrap uint64, and checks no positions in an array without elements
+        checked = indices.dtype.kind == "i" and x.size > 0
+        at = indices if checked else wrapped(indices, x.shape[axis])
         try:  # numpy counts negative positions from the end, too, in a third of the time
             return np.asarray(x.take(at, axis))
         except IndexError:

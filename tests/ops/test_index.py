@@ -59,6 +59,13 @@ def test_positions_outside(op: Any) -> None:
         op.result([f32(3, 2), f32(1, 1)])
 
 
+def test_positions_outside_where_there_are_no_elements() -> None:
+    for axis in (1, -1):
+        with pytest.raises(ShapeError, match=r"\[-1, 0\], got 2"):
+            Gather(axis=axis).evaluate([np.zeros((0, 1, 1)), np.array([2, 0])])
+    assert Gather(axis=1).evaluate([np.zeros((0, 2, 1)), np.array([1, -2, 0])]).shape == (0, 3, 1)
+
+
 def test_gather_shapes() -> None:
     assert Gather(axis=1).result([f32(N, 4), i64(2, N)]).dims == (N, 2, N)
     with pytest.raises(ShapeError, match="empty"):
