@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
+import mgx_core as mgx
 from mgx_core import MgxError
 
 RNG = np.random.default_rng(37)
@@ -72,7 +74,27 @@ def test_padding_of_another_rank_is_refused(run: Any) -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 12])
 def test_sequences_of_words_are_not_repeated(agree: Any, size: int) -> None:
-    agree("NGramRepeatBlock", RNG.integers(0, 4, (3, 11)), rand(3, 6), ngram_size=size, **MS)
+    scores = rand(3, 6)
+    scores[0] = np.nan
+    agree("NGramRepeatBlock", RNG.integers(0, 4, (3, 11)), scores, ngram_size=size, **MS)
+
+
+def test_texts_shorter_than_a_sequence_of_words() -> None:
+    """The length is known at run time only: words are repeated once the text has become longer than a sequence."""
+    node = onnx.helper.make_node("NGramRepeatBlock", ["ids", "scores"], ["y"], ngram_size=5, **MS)
+    given = {"ids": (onnx.TensorProto.INT64, ["b", "s"]), "scores": (onnx.TensorProto.FLOAT, ["b", 5])}
+    inputs = [onnx.helper.make_tensor_value_info(name, *of) for name, of in given.items()]
+    y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["b", 5])
+    imports = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("com.microsoft", 1)]
+    model = onnx.helper.make_model(onnx.helper.make_graph([node], "g", inputs, [y]), opset_imports=imports)
+    program = mgx.parse_onnx_buffer(model.SerializeToString())
+    program.compile(mgx.get_target("ref"))
+    scores = rand(2, 5)
+    for length in range(8):
+        (y,) = program.run({"ids": np.ones((2, length), np.int64), "scores": scores})
+        wanted = scores.copy()
+        wanted[:, 1] = -np.inf if length >= 5 else scores[:, 1]
+        np.testing.assert_array_equal(y, wanted)
 
 
 def test_rows_of_a_table(run: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mgx_core import Instruction
+from mgx_core import dim as dims_
 from mgx_core import dtype as dt
 
 from ..converter import converts
@@ -89,7 +90,7 @@ def ngram_repeat_block(n: Node, ids: Instruction, scores: Instruction) -> Instru
     length = ids.shape.dims[1]
     if isinstance(length, int) and length < size:
         return scores
-    starts = length - size + 1  # places at which a sequence can start
+    starts = dims_.maximum(length - size + 1, 0)  # places at which a sequence can start
     words = n.slice(ids, [1], [size - 1], [length])  # the last word of each sequence
     repeated = n.full_like(n.convert(words, dt.bool_), 1)
     for k in range(size - 1):
@@ -97,8 +98,10 @@ def ngram_repeat_block(n: Node, ids: Instruction, scores: Instruction) -> Instru
         repeated = n.pointwise(
             "logical_and", repeated, n.pointwise("equal", n.slice(ids, [1], [k], [starts + k]), last)
         )
-    most = n.pointwise("where", repeated, n.literal(-np.inf, scores.shape.dtype), n.literal(np.inf, scores.shape.dtype))
-    return n.add("scatter_min", scores, words, most, axis=1)
+    none = n.broadcast_to(n.literal(0, dt.int32), scores.shape.dims)
+    found = n.add("scatter_max", none, words, n.convert(repeated, dt.int32), axis=1)
+    lowest = n.literal(-np.inf, scores.shape.dtype)
+    return n.pointwise("where", n.convert(found, dt.bool_), lowest, scores)
 
 
 @converts("BiasDropout", domain=MS)
