@@ -13,11 +13,10 @@ __all__ = ["contents", "file_bytes", "file_path", "mistaken", "unreadable", "unw
 # beginnings of files that are passed as models by mistake: place, bytes, what it is and what to do
 MISTAKEN: Final = (
     (0, b"version https://git-lfs", "is a pointer of Git LFS, not the file itself: fetch it with `git lfs pull`"),
-    (0, b"<!DOCTYPE", "is an HTML page: the download failed"),
-    (0, b"<html", "is an HTML page: the download failed"),
     (0, b"\x1f\x8b", "is compressed by gzip: decompress it first"),
     (0, b"PK\x03\x04", "is a zip archive: extract it first"),
 )
+HTML: Final = (b"<!doctype", b"<html")  # in lower case, behind a byte order mark and white space
 
 
 def file_path(given: Any, function: str, instead: str = "") -> str | os.PathLike[str]:
@@ -73,6 +72,8 @@ def mistaken(data: Any, more: Sequence[tuple[int, bytes, str]] = ()) -> str:
     more: entries like those of MISTAKEN.
     """
     start = bytes(data[:64])
+    if start.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(HTML):
+        return "; it is an HTML page: the download failed"
     return next((f"; it {what}" for at, mark, what in (*MISTAKEN, *more) if start.startswith(mark, at)), "")
 
 

@@ -27,6 +27,8 @@ def zipped() -> bytes:
         ),
         (b"<!DOCTYPE html><html></html>", "it is an HTML page: the download failed"),
         (b"<html></html>", "it is an HTML page: the download failed"),
+        (b"\n\n\n\n\n\n<!DOCTYPE html>\n<html>", "it is an HTML page: the download failed"),
+        (b"\xef\xbb\xbf<!doctype html><html>", "it is an HTML page: the download failed"),
         (gzip.compress(b"model"), "it is compressed by gzip: decompress it first"),
         (zipped(), "it is a zip archive: extract it first"),
         (b"\x1c\0\0\0ORTM" + bytes(100), "it is in onnxruntime's own format"),
