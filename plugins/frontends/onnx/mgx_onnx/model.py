@@ -57,7 +57,7 @@ def read_model_bytes(data: bytes) -> onnx.ModelProto:
             f"not an ONNX model{mistaken(data, MISTAKEN) or f' (damaged or truncated): {error}'}"
         ) from None
     if not model.HasField("graph"):
-        raise ParseError("not an ONNX model: it has no graph")
+        raise ParseError(f"not an ONNX model{mistaken(data, MISTAKEN) or ': it has no graph'}")
     _check_names(model)
     return model
 

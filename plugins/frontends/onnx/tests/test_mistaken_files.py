@@ -28,6 +28,7 @@ def zipped() -> bytes:
         (b"<!DOCTYPE html><html></html>", "it is an HTML page: the download failed"),
         (b"<html></html>", "it is an HTML page: the download failed"),
         (b"\n\n\n\n\n\n<!DOCTYPE html>\n<html>", "it is an HTML page: the download failed"),
+        (b"\n<HTML>" + b" " * 281, "it is an HTML page: the download failed"),  # which protobuf reads without an error
         (b"\xef\xbb\xbf<!doctype html><html>", "it is an HTML page: the download failed"),
         (gzip.compress(b"model"), "it is compressed by gzip: decompress it first"),
         (zipped(), "it is a zip archive: extract it first"),
