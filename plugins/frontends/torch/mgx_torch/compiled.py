@@ -112,6 +112,7 @@ class Variant:
     """A compiled graph for one set of weights."""
 
     def __init__(self, graph: CompiledGraph, args: Sequence[Any]) -> None:
+        self.placeholders = {n: i for i, n in enumerate(graph.placeholders)}
         self.static = graph.static
         self.addresses = [args[i].data_ptr() for i in self.static]
         # the same in the form of `have_addresses`'s arguments
@@ -240,7 +241,7 @@ class Variant:
             elif kind == "value":
                 out.append(detail)
             elif kind == "view":
-                out.append(viewed(args, detail))
+                out.append(viewed(args, self.placeholders, detail))
             elif kind == "number":
                 out.append(next(found).item())
             else:
@@ -347,8 +348,8 @@ def _results(
     for fx, value in zip(nodes, found, strict=True):
         if isinstance(fx, torch.fx.Node) and fx.op == "placeholder":
             results.append(("input", graph.placeholders.index(fx)))
-        elif isinstance(fx, torch.fx.Node) and (source := view_of_input(fx)) is not None:
-            results.append(("view", (graph.placeholders.index(source[0]), source[1:])))
+        elif isinstance(fx, torch.fx.Node) and (views := view_of_input(fx)) is not None:
+            results.append(("view", views))
         elif isinstance(value, (Complex, Instruction)):
             described = fx.meta.get("val")
             number = not isinstance(described, torch.Tensor)

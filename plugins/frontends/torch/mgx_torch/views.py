@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -12,18 +12,21 @@ __all__ = ["view_of_input", "viewed", "views_of"]
 
 
 def view_of_input(node: torch.fx.Node) -> list[torch.fx.Node] | None:
-    """Returns a placeholder and the views that produce a node from it, if their other arguments are constants."""
+    """Returns a placeholder and the views that produce a node from it, if their other arguments are constants or placeholders."""
     source, *views = views_of(node)
-    fixed = all(n.all_input_nodes == [n.args[0]] and n.target is not operator.getitem for n in views)
-    return [source, *views] if source.op == "placeholder" and views and fixed else None
+    if source.op != "placeholder" or not views or any(n.target is operator.getitem for n in views):
+        return None
+    others = (given for n in views for given in n.all_input_nodes if given is not n.args[0])
+    return [source, *views] if all(given.op == "placeholder" for given in others) else None
 
 
-def viewed(args: Sequence[Any], view: tuple[int, Sequence[torch.fx.Node]]) -> Any:
-    """Returns a view of an argument, by index, through the operators of nodes."""
-    index, nodes = view
-    found = args[index]
+def viewed(args: Sequence[Any], places: Mapping[torch.fx.Node, int], views: Sequence[torch.fx.Node]) -> Any:
+    """Returns a view of an argument; views: as of `view_of_input`; places: indices of arguments by placeholder."""
+    source, *nodes = views
+    found = args[places[source]]
     for node in nodes:
-        found = node.target(found, *node.args[1:], **node.kwargs)
+        rest, options = torch.fx.map_arg((node.args[1:], node.kwargs), lambda n: args[places[n]])
+        found = node.target(found, *rest, **options)
     return found
 
 

@@ -305,6 +305,23 @@ def test_views_of_inputs_are_returned_without_a_copy() -> None:
         assert [f.untyped_storage().data_ptr() for f in found[1:]] == [t.data_ptr() for t in (w, x, x)]
 
 
+def test_views_of_inputs_to_sizes_that_are_arguments() -> None:
+    """Autograd makes them anew from the strides of the results, where memory is repeated without a copy."""
+
+    def forward(x: torch.Tensor) -> Any:
+        return x * 2, x.expand(2, *x.shape), x.unsqueeze(1).expand(x.shape[0], 3, x.shape[1])
+
+    compiled = torch.compile(forward, backend="mgx", dynamic=True, options={"target": "cpu"})
+    for dims in ((5, 4), (3, 7)):
+        x = torch.randn(dims, requires_grad=True)
+        found = compiled(x)
+        close(list(found), list(forward(x)))
+        assert [f.stride() for f in found] == [f.stride() for f in forward(x)]
+        assert [f.untyped_storage().data_ptr() for f in found[1:]] == [x.untyped_storage().data_ptr()] * 2
+        (gradient,) = torch.autograd.grad(sum(f.sum() for f in found), x)
+        close(gradient, torch.full(dims, 7.0))
+
+
 def test_arguments_and_results_are_passed_in_the_order_of_their_memory() -> None:
     def turned(x: torch.Tensor, y: torch.Tensor) -> Any:
         return (x * 2).permute(1, 2, 0), x + y, torch.complex(x, x).transpose(0, 1)

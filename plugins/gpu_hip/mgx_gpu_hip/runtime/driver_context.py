@@ -55,7 +55,7 @@ class DriverContext:
 
     @contextmanager
     def outside_captures(self) -> Iterator[None]:
-        """Allows calls that are no part of a graph, such as allocations, while this thread captures one."""
+        """Allows calls that a graph does not contain, such as allocations, while this thread captures one."""
         mode = ctypes.c_int(RELAXED)
         self.driver.capture_mode(ctypes.byref(mode))  # exchanges the mode
         try:
