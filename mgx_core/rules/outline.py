@@ -12,7 +12,7 @@ from ..ops.control import GetTupleElem
 from ..ops.operation import Operation
 from ..types.shape import AnyShape, Shape, TupleShape
 
-__all__ = ["Names", "is_copied", "outline", "through_views"]
+__all__ = ["Names", "follows", "is_copied", "outline", "through_views"]
 
 
 class Names:
@@ -132,7 +132,7 @@ def _move_views(module: Module, view: Instruction, before: Instruction | None) -
 
     A view with symbolic extents that is already after it is not moved: an extent may be defined between the two.
     """
-    if view.op.symbols() and _follows(view, before):
+    if view.op.symbols() and follows(view, before):
         return
     module.move(view, before)
     for user in view.users:
@@ -140,7 +140,7 @@ def _move_views(module: Module, view: Instruction, before: Instruction | None) -
             _move_views(module, user, view.next)
 
 
-def _follows(ins: Instruction, place: Instruction | None) -> bool:
+def follows(ins: Instruction, place: Instruction | None) -> bool:
     """Returns True if an instruction is at or after a position in its module."""
     while place is not None and place is not ins:
         place = place.next

@@ -16,7 +16,7 @@ from mgx_core.ops.pad import Pad
 from mgx_core.ops.rotary import RotaryEmbedding
 from mgx_core.ops.scan import PrefixScanSum
 from mgx_core.ops.softmax import Logsoftmax, Softmax
-from mgx_core.rules.outline import Names, outline, through_views
+from mgx_core.rules.outline import Names, follows, outline, through_views
 
 from .join_rows import outside_groups
 
@@ -52,7 +52,8 @@ class JoinLaunches(Pass):
             first = members[0]
             assert first.parent is not None and first.next is not None
             for view in views:
-                if view.parent is not None:  # not left out when another group copied it
+                # not left out when another group copied it, and not moved before with a member of another group that it reads
+                if view.parent is not None and follows(view, first):
                     first.parent.move(view, first)
             outline(first.parent, members, Group(tag=HORIZONTAL), names.fresh("side_by_side"), first.next)
         return bool(found)

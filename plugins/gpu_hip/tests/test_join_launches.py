@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from built_program import BuiltProgram
 
+import mgx_core as mgx
+from mgx_gpu_hip.join_launches import JoinLaunches
 from mgx_gpu_hip.target import GpuTarget
 
 Array = Any
@@ -64,6 +66,25 @@ def test_kernels_of_other_kinds_and_types(device: int) -> None:
     assert (got[0] == np.maximum(xs + xs, 0)).all()
     assert (got[1] == -ys * ys).all()
     assert (got[2] == ts[rows]).all()
+
+
+def test_views_that_follow_a_member_of_an_earlier_group() -> None:
+    """The view of the first rows moves behind the first group, with a view of it; the second group leaves both there."""
+    b = Built()
+    (x, xs), (y, ys), (z, zs) = (b.argument(6, 5, kind="float32") for _ in range(3))
+    rows = b.main.add_literal(np.array([3, 0, 1], np.int64))
+    first, other = (b.add("gather", v, rows, axis=0) for v in (x, y))
+    one = b.add("tanh", other)
+    lifted = b.add("unsqueeze", first, axes=[0])
+    two = b.add("tanh", z)
+    wide = b.add("multibroadcast", lifted, out_lens=[2, 3, 5])
+    b.main.add_return([one, two, wide])
+    assert JoinLaunches().apply(b.main)
+    assert [len(i.modules[0].output_shapes()) for i in b.main if i.modules] == [2, 2]
+    b.program.compile(mgx.get_target("ref"), optimize=False, validate=True)
+    wanted = (np.tanh(ys[[3, 0, 1]]), np.tanh(zs), np.stack([xs[[3, 0, 1]]] * 2))
+    for got, values in zip(b.program.run(b.feed), wanted, strict=True):
+        np.testing.assert_allclose(got.to_numpy(), values, rtol=1e-6)
 
 
 def test_dependent_ops_stay_separate() -> None:
