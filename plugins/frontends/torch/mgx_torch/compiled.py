@@ -27,7 +27,7 @@ from .options import TorchOptions
 from .stored import Stored
 from .tensors import as_tensor, host_array
 from .torch_internals import have_addresses
-from .views import view_of_input, viewed
+from .views import is_view_of_input, viewed
 from .weights import Fingerprint, held
 
 __all__ = ["CompiledGraph"]
@@ -348,8 +348,8 @@ def _results(
     for fx, value in zip(nodes, found, strict=True):
         if isinstance(fx, torch.fx.Node) and fx.op == "placeholder":
             results.append(("input", graph.placeholders.index(fx)))
-        elif isinstance(fx, torch.fx.Node) and (views := view_of_input(fx)) is not None:
-            results.append(("view", views))
+        elif isinstance(fx, torch.fx.Node) and is_view_of_input(fx):
+            results.append(("view", fx))
         elif isinstance(value, (Complex, Instruction)):
             described = fx.meta.get("val")
             number = not isinstance(described, torch.Tensor)

@@ -8,26 +8,39 @@ from typing import Any
 
 import torch
 
-__all__ = ["view_of_input", "viewed", "views_of"]
+__all__ = ["is_view_of_input", "viewed", "views_of"]
 
 
-def view_of_input(node: torch.fx.Node) -> list[torch.fx.Node] | None:
-    """Returns a placeholder and the views that produce a node from it, if their other arguments are constants or placeholders."""
+def is_view_of_input(node: torch.fx.Node) -> bool:
+    """Returns True for a placeholder's view, or view of a view, by constants and by numbers computed from placeholders."""
     source, *views = views_of(node)
     if source.op != "placeholder" or not views or any(n.target is operator.getitem for n in views):
-        return None
+        return False
     others = (given for n in views for given in n.all_input_nodes if given is not n.args[0])
-    return [source, *views] if all(given.op == "placeholder" for given in others) else None
+    return all(map(_is_number_of_arguments, others))
 
 
-def viewed(args: Sequence[Any], places: Mapping[torch.fx.Node, int], views: Sequence[torch.fx.Node]) -> Any:
-    """Returns a view of an argument; views: as of `view_of_input`; places: indices of arguments by placeholder."""
-    source, *nodes = views
-    found = args[places[source]]
-    for node in nodes:
-        rest, options = torch.fx.map_arg((node.args[1:], node.kwargs), lambda n: args[places[n]])
-        found = node.target(found, *rest, **options)
-    return found
+def _is_number_of_arguments(node: torch.fx.Node) -> bool:
+    """Returns True for a size or number that is an argument, or is computed from such."""
+    if isinstance(node.meta.get("val"), torch.Tensor):
+        return False
+    computed = node.op == "call_function" and all(map(_is_number_of_arguments, node.all_input_nodes))
+    return node.op == "placeholder" or computed
+
+
+def viewed(args: Sequence[Any], places: Mapping[torch.fx.Node, int], view: torch.fx.Node) -> Any:
+    """Returns a view of an argument (see `is_view_of_input`); places: indices of arguments by placeholder."""
+    made: dict[torch.fx.Node, Any] = {}
+
+    def value(node: torch.fx.Node) -> Any:
+        if node in places:
+            return args[places[node]]
+        if node not in made:
+            given, options = torch.fx.map_arg((node.args, node.kwargs), value)
+            made[node] = node.target(*given, **options)
+        return made[node]
+
+    return value(view)
 
 
 def views_of(node: torch.fx.Node) -> list[torch.fx.Node]:

@@ -309,17 +309,18 @@ def test_views_of_inputs_to_sizes_that_are_arguments() -> None:
     """Autograd makes them anew from the strides of the results, where memory is repeated without a copy."""
 
     def forward(x: torch.Tensor) -> Any:
-        return x * 2, x.expand(2, *x.shape), x.unsqueeze(1).expand(x.shape[0], 3, x.shape[1])
+        rows = x.unsqueeze(0).expand(2 * x.shape[0] - x.shape[1], *x.shape)
+        return x * 2, x.expand(2, *x.shape), x.unsqueeze(1).expand(x.shape[0], 3, x.shape[1]), rows
 
     compiled = torch.compile(forward, backend="mgx", dynamic=True, options={"target": "cpu"})
-    for dims in ((5, 4), (3, 7)):
+    for dims in ((5, 4), (6, 7)):
         x = torch.randn(dims, requires_grad=True)
         found = compiled(x)
         close(list(found), list(forward(x)))
         assert [f.stride() for f in found] == [f.stride() for f in forward(x)]
-        assert [f.untyped_storage().data_ptr() for f in found[1:]] == [x.untyped_storage().data_ptr()] * 2
+        assert [f.untyped_storage().data_ptr() for f in found[1:]] == [x.untyped_storage().data_ptr()] * 3
         (gradient,) = torch.autograd.grad(sum(f.sum() for f in found), x)
-        close(gradient, torch.full(dims, 7.0))
+        close(gradient, torch.full(dims, 7.0 + found[3].shape[0]))
 
 
 def test_arguments_and_results_are_passed_in_the_order_of_their_memory() -> None:
