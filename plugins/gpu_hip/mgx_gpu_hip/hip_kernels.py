@@ -77,6 +77,8 @@ def hip_kernel(
     def emit(e: GpuEmitter, op: Any, modules: Sequence[Module], given: Sequence[Any]) -> Results | No:
         if any(isinstance(v, tuple) for v in given):
             return No("an operand is a tuple")
+        declared = sum(not i.variadic for i in op.inputs)
+        given = [*given, *[None] * (declared - len(given))]  # instructions may omit absent inputs at the end
         operands = [v if v is None or not row_major else e.row_major(v) for v in given]
         shapes = [None if v is None else v.shape for v in operands]
         result = op.result([None if v is None else v.plain for v in operands], modules)

@@ -246,6 +246,48 @@ def test_a_text_that_does_not_fit_is_refused_by_name(change: dict[str, Any], mes
     assert "row sums by acme" in str(error.value)
 
 
+@define_op("acme.scaled")
+class Scaled(Operation):
+    """x, times an optional factor."""
+
+    def infer(self, x: Shape, factor: Shape | None = None) -> Any:
+        return x.as_standard()
+
+    def compute(self, x: Any, factor: Any = None) -> Any:
+        return np.full(x.shape, 777, x.dtype)
+
+
+@pytest.mark.parametrize("absent", ["omitted", "absent", "present"])
+def test_the_address_of_an_absent_operand_is_0(absent: str) -> None:
+    text = """extern "C" __global__ void scaled(const float* x, const float* factor, float* y, int n) {
+      int i = blockIdx.x * blockDim.x + threadIdx.x;
+      if (i < n) y[i] = x[i] * (factor ? factor[0] : 5.0f);
+    }"""
+    seen: list[bool] = []
+
+    def size(shapes: Sequence[Shape | None]) -> list[int]:
+        x, factor = shapes
+        seen.append(factor is not None)
+        assert x is not None
+        return [x.elements()]
+
+    def plan(op: Any, inputs: Sequence[Shape], context: Any) -> Kernel:
+        return hip_kernel("scaled by acme", op, text, grid=lambda shapes: 1, args=size)
+
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", Shape.of(mgx.dtype.float32, [3]))
+    if absent == "omitted":
+        y = m.add(Scaled(), x)
+    else:
+        y = m.add(Scaled(), x, m.add_absent() if absent == "absent" else m.add_literal(np.float32([2])))
+    m.add_return([y])
+    program.compile(target(plan, Scaled))
+    wanted = 2 if absent == "present" else 5
+    assert program.run({"x": np.float32([1, 2, 3])})[0].tolist() == [wanted, 2 * wanted, 3 * wanted]
+    assert set(seen) == {absent == "present"}
+
+
 def test_a_python_function_is_a_visible_step_on_the_host() -> None:
     x = given(6, 100)
     program = compiled(
