@@ -72,10 +72,11 @@ def c_function_kernel(
     """Returns a kernel from a compiled C function, for use in a plan of target ``cpu``.
 
     C signature: ``void f(void* const* buffers, const int64_t* args, int64_t begin, int64_t end, void* scratch)``.
-    buffers: row-major operands, then results; work: returns the number of items for the operands' shapes; threads call the
-    function concurrently on ranges [begin, end); args: returns int64 arguments (floats by their bits) for the shapes;
-    owner: kept alive as long as the function may be called; grain: minimum items per thread; scratch_bytes: scratch memory per
-    thread.  Errors: ParameterError for an address of 0, and for work or args that are not integers.
+    buffers: row-major operands without absent ones, then results; work: returns the number of items for the shapes of these
+    operands; threads call the function concurrently on ranges [begin, end); args: returns int64 arguments (floats by their
+    bits) for the shapes; owner: kept alive as long as the function may be called; grain: minimum items per thread;
+    scratch_bytes: scratch memory per thread.  Errors: ParameterError for an address of 0, and for work or args that are not
+    integers.
     """
     if isinstance(address, bool) or not isinstance(address, int) or not address:
         raise ParameterError(f"kernel {name!r}: address must be that of a compiled function, got {address!r}")

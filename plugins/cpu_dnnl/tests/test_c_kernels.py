@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
-from mgx_core import Kernel, Kernels, Operation
+from mgx_core import Kernel, Kernels, Operation, define_op
 from mgx_core.ops.scan import PrefixScanSum
 from mgx_core.targets.kernel import HostKernel
 from mgx_cpu_dnnl.c_compiler import CLibraries
@@ -161,6 +161,45 @@ def test_c_source_is_what_runs(compiled: list[str]) -> None:
     runner = check(by_text())
     assert [s.name for s in runner.schedule.steps if "cumsum" in s.name] == ["cumsum in C"]
     assert runner.program.hosted == []
+
+
+@define_op("acme.weighted")
+class Weighted(Operation):
+    """x * weight + shift, each optional."""
+
+    def infer(self, x: Any, weight: Any = None, shift: Any = None) -> Any:
+        return x.as_standard()
+
+    def compute(self, x: Any, weight: Any = None, shift: Any = None) -> Any:
+        return np.full(x.shape, 777, x.dtype)
+
+
+@pytest.mark.parametrize("validate", [False, True])
+def test_absent_operands_are_left_out_of_the_buffers_and_shapes(validate: bool) -> None:
+    text = """#include <stdint.h>
+    void shifted(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+      for (int64_t i = begin; i < end; ++i)
+        ((float *)buffers[2])[i] = ((const float *)buffers[0])[i] + ((const float *)buffers[1])[0];
+    }"""
+    plans, lengths = Kernels("cpu"), []
+
+    def work(shapes: Sequence[Any]) -> int:
+        lengths.append([s.lens() for s in shapes])
+        return int(shapes[0].elements())
+
+    @plans.plan(Weighted)
+    def plan(op: Operation, inputs: Sequence[Any], context: Any) -> Kernel:
+        assert inputs[1] is None
+        return c_kernel("shifted", op, text, work)
+
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.shape(type="float32", lens=[3]))
+    shift = m.add_parameter("shift", mgx.shape(type="float32", lens=[1]))
+    m.add_return([m.add(Weighted(), x, m.add_absent(), shift)])
+    program.compile(Extended(plans), validate=validate)
+    assert program.run({"x": [1, 2, 3], "shift": [10]})[0].tolist() == [11, 12, 13]
+    assert lengths == [[[3], [1]]]
 
 
 def test_a_text_is_compiled_once_and_again_when_it_changes(compiled: list[str]) -> None:
