@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from mgx_core import Argument, DeviceError, Instruction, MgxError, Module, ParseError, UnrankedError
+from mgx_core import Argument, DeviceError, Instruction, MgxError, Module, ParseError, TupleShape, UnrankedError
 from mgx_core.converting.converters import converted, no_converter
 from mgx_core.converting.known import Known
 from mgx_core.errors import counted
@@ -205,7 +205,11 @@ class GraphParser:
         except MALFORMED as e:
             raise ParseError(f"malformed node: {type(e).__name__}: {e}").located(repr(node)) from e
         if len(results) < node.outputs:
-            raise node.error(f"has {len(results)} outputs, {node.outputs} are named")
+            several = any(r is not None and isinstance(r.result, TupleShape) for r in results)
+            raise node.error(
+                f"has {counted(len(results), 'output')}, {node.outputs} are named"
+                + ("; its converter must return `n.items(x)`, the results of the op x" if several else "")
+            )
         for name, result in zip(proto.output, results, strict=False):
             if name:
                 if name in self.scope:

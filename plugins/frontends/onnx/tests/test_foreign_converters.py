@@ -39,6 +39,30 @@ def test_converters_of_other_packages_are_blamed_by_name(monkeypatch, converter,
     assert f"node 'odd' (acme::Odd, opset 1): converter '<lambda>' of package {package} {said}" in str(caught.value)
 
 
+def test_several_outputs_are_the_items_of_a_tuple(monkeypatch):
+    node = helper.make_node("Best", ["x"], ["y", "indices"], domain="acme", name="best")
+    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]
+    info.append(helper.make_tensor_value_info("indices", TensorProto.INT64, [2]))
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("acme", 1)]
+    graph = helper.make_graph([node], "g", info[:1], info[1:])
+    data = helper.make_model(graph, opset_imports=opsets).SerializeToString()
+
+    def parsed(converter):
+        more = Converters()
+        more.converts("Best", domain="acme")(converter)
+        monkeypatch.setattr(model_parser, "all_converters", lambda: STANDARD + more)
+        return mgx.parse_onnx_buffer(data)
+
+    shapes = parsed(lambda n, x: n.items(n.add("topk", x, k=2, axis=0))).get_output_shapes()
+    assert [str(s) for s in shapes] == ["float32[2]", "int64[2]"]
+    with pytest.raises(
+        mgx.ParseError, match=r"'best' .*: has 1 output, 2 are named; its converter must return `n\.items"
+    ):
+        parsed(lambda n, x: n.add("topk", x, k=2, axis=0))
+    with pytest.raises(mgx.ParseError, match=r"has 1 output, 2 are named$"):
+        parsed(lambda n, x: n.add("relu", x))
+
+
 @pytest.mark.parametrize(("replaces", "op"), [(False, "relu"), (True, "abs")])
 def test_a_converter_for_a_known_operator_spoils_no_model(monkeypatch, replaces, op):
     table = Converters()
