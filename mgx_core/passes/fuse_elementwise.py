@@ -57,10 +57,13 @@ class FuseElementwise(CountingPass):
     name: str = "fuse-elementwise"
 
     def apply(self, module: Module) -> bool:
-        names = Names([m.name for m in nested(module)])
+        modules = list(nested(module))
+        names = Names([m.name for m in modules])
+        groups = {m: [i for i in m if isinstance(i.op, (PointwiseGroup, FusedReduce))] for m in modules}
+        bodies = {body for made in groups.values() for i in made for body in i.modules}
         changed = False
-        for inner in list(nested(module)):
-            if not any(isinstance(ins.op, (PointwiseGroup, FusedReduce)) for ins in inner):
+        for inner in modules:
+            if inner not in bodies and not groups[inner]:  # a program may have been optimized before
                 changed |= _Fusion(self, inner, names).run()
         return changed
 

@@ -862,3 +862,20 @@ module main
     Pipeline([Stage("given", (FuseElementwise(costly=frozenset()), FuseEpilogue()))], validate=True).run(module)
     (group,) = (i for i in module if isinstance(i.op, Group))
     assert group.shape.dtype.name == "float16"
+
+
+def test_bodies_of_groups_stay_as_they_are() -> None:
+    """A program that was optimized before is not grouped again inside its groups."""
+    text = """module main
+  %x = @param["x"] -> float32[2, 3, 4]
+  %1 = relu(%x)
+  %2 = reduce_mean[axes=[1, 2]](%1)
+  %3 = tanh(%x)
+  %4 = exp(%3)
+  @return(%2, %4)"""
+    module = parse_module(text, STANDARD)
+    assert FuseElementwise().apply(module)
+    once = str(module)
+    assert [i.name for i in module if i.modules] == ["fused_reduce", "pointwise"]
+    assert not FuseElementwise().apply(module)
+    assert str(module) == once
