@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..errors import counted
 from .compiling import compiled, host_placements
 from .data import inputs
 from .forms import chosen_form, form_options, write
@@ -115,7 +116,9 @@ def _summary(
             [(c.rule, c.fired or "", c.refused or "", c.why) for c in counts],
             right=[1, 2],
         )
-    report.say(f"{len(instance.placements)} kernels, {instance.plan.peak} bytes of memory for intermediate values")
+    report.say(
+        f"{counted(len(instance.placements), 'kernel')}, {instance.plan.peak} bytes of memory for intermediate values"
+    )
     if declined:
         report.say(f"{len(declined)} on the host, because the target declined:")
         report.table(

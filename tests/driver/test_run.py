@@ -120,6 +120,7 @@ def test_compile_reports(drive, drive_json, chain):
     text = drive("compile", chain("identity exp tanh"), "--target", "wrong")
     assert "compiled for wrong" in text
     assert "normalize" in text
+    assert "\n1 kernel, 0 bytes of memory" in drive("compile", chain("tanh"), "--target", "wrong")
 
 
 def test_compile_counts_rules(drive, drive_json, chain):
