@@ -14,6 +14,7 @@ from ..ir.verify import misplaced
 from ..log import debugging, listen, log
 from ..options import CompileOptions
 from ..targets.calls import target_and_context
+from ..targets.groups import inline_groups
 from ..targets.target import Context, Target
 from .executable import UNTOUCHED, Executable
 
@@ -63,6 +64,8 @@ def optimized(module: Module, target: Target, context: Any, options: CompileOpti
     if wrong is not None:
         raise ParameterError(wrong)
     copy = module.clone()
+    if options.optimize:
+        inline_groups(copy)  # of a program that was optimized without this target's passes
     # a module that needs run-time shapes is simplified and fused per instance, like a static one
     pipeline = optimize_module(copy, options, target, context, before="simplify" if needs_shapes(copy) else "lower")
     return copy, pipeline.records

@@ -137,7 +137,7 @@ def inline_group(module: Module, ins: Instruction) -> bool:
 
 
 def inline_groups(main: Module) -> None:
-    """Inlines the groups of a program that was saved compiled: editing would change their form, and compiling fuses again."""
+    """Inlines the groups of a program that was optimized before: editing would change their form, and compiling fuses again."""
     for module in list(nested(main)):
         while [ins for ins in list(module) if ins.op.fused and inline_group(module, ins)]:
             module.sweep()

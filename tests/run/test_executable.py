@@ -16,6 +16,8 @@ from mgx_core import Argument, dim
 from mgx_core import dtype as dt
 from mgx_core.compile.invariants import lowered
 from mgx_core.errors import ParameterError, PassError
+from mgx_core.ops.softmax import Softmax
+from mgx_core.passes.expand_composites import ExpandComposites
 from mgx_core.run.executable import Executable
 from mgx_core.targets.host_runner import HostRunner
 from mgx_core.types.shape import OptionalShape, SequenceShape, Shape
@@ -785,3 +787,28 @@ def test_a_compile_that_fails_leaves_states_as_they_are() -> None:
     with pytest.raises(ParameterError):
         program.compile(mgx.get_target("ref"), assignment={})
     assert np.array_equal(np.asarray(program.run({})[0]), [2, 2])
+
+
+class Spelling(Host):
+    """Decomposes softmax, so that its parts are grouped with what surrounds them."""
+
+    def passes(self, stage, context, options):
+        return (ExpandComposites(frozenset({Softmax})),) if stage == "legalize" else ()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_program_that_was_optimized_before_compiles_to_the_same(times):
+    text = """module main
+      %x = @param["x"] -> float32[4, 8]
+      %1 = relu(%x)
+      %2 = tanh(%1)
+      %3 = softmax(%2)
+      @return(%3)"""
+    program = mgx.parse_program(text)
+    for _ in range(times):
+        program = mgx.optimize(program)
+    assert [i.name for i in program.get_main_module() if i.modules] == ["pointwise"]
+    program.compile(Spelling())
+    plain = compiled(text, Spelling()).executable
+    assert [i.name for i in plain.module if i.modules] == ["fused_reduce"]
+    assert str(program.executable.module) == str(plain.module)
