@@ -177,7 +177,7 @@ def _copied_strides(
     if _reads_channels_last(e, reader, seen):
         found = packed_strides(lens, [order[0], *order[2:], order[1]])
         return found if found != strides and free else None
-    if op.reshapes and op.view is not None:
+    if op.reshapes and op.view is not None and len(reader.inputs) == 1:  # others have extents of run time
         copied = op.view(seen) is None
         turned = copied or (free and _is_read_channels_last(e, reader))
         image = image_strides(e, reader, seen) if turned else None
