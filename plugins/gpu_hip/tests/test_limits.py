@@ -93,7 +93,7 @@ def test_rows_that_are_read_in_vectors_may_be_longer() -> None:
 
 def run(target: GpuTarget, **launch: Any) -> Any:
     """Runs a cumulative sum by another package's kernel with these launch parameters."""
-    text = "KERNEL(64) wrong(const float* x, float* y) { y[threadIdx.x] = 7; }"
+    text = "KERNEL(64) wrong(const float* x, const void* axis, float* y) { y[threadIdx.x] = 7; }"
     plans = Kernels("gpu")
     plans.plan(PrefixScanSum)(
         lambda op, inputs, context: hip_kernel("wrong", op, text, args=lambda shapes: [], **launch)

@@ -36,7 +36,19 @@ def zipped() -> bytes:
         (b"ir_version: 10\ngraph {\n}\n", "it is a model as text"),
         (b"\xff" * 40, r"\(damaged or truncated\)"),
     ],
-    ids=["lfs", "page", "page without type", "gzip", "zip", "ort", "text", "unknown"],
+    ids=[
+        "lfs",
+        "page",
+        "page without type",
+        "page behind lines",
+        "long page",
+        "page with a mark",
+        "gzip",
+        "zip",
+        "ort",
+        "text",
+        "unknown",
+    ],
 )
 def test_the_message_says_what_the_file_is(data: bytes, message: str) -> None:
     with pytest.raises(mgx.ParseError, match=f"not an ONNX model.*{message}"):
