@@ -509,3 +509,17 @@ def test_other_numbers_that_lead_to_equal_extents_lower_nothing(target: GpuTarge
         program.run({"x": x})
         counts.append(len(lowered))
     assert counts == [2, 1, 1]
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+def test_results_are_reshaped_to_extents_of_run_time(device: int) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add(mgx.op("relu"), m.add_parameter("x", mgx.Shape("float32", [2, 3, 4])))
+    turned = m.add(mgx.op("exp"), m.add(mgx.op("transpose", permutation=(0, 2, 1)), x))
+    shaped = m.add(mgx.op("reshape"), turned, m.add_parameter("dims", mgx.Shape("int64", [2])))
+    m.add_return([m.add(mgx.op("neg"), shaped)])
+    program.compile(GpuTarget("host", device))
+    given = np.random.default_rng(3).random((2, 3, 4), np.float32)
+    (found,) = program.run({"x": given, "dims": np.array([4, 6])})
+    np.testing.assert_allclose(found.to_numpy(), -np.exp(given.transpose(0, 2, 1)).reshape(4, 6), rtol=1e-6)
