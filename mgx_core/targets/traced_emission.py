@@ -78,6 +78,16 @@ class TracedEmission:
             known={**self.known, **dict(zip(names, found, strict=True))}, trace=type(self.trace)(self.trace)
         )
 
+    def is_general(self, agree: Callable[[TracedEmission, TracedEmission], bool]) -> bool:
+        """Returns True if the schedule is valid for other extents, too: an emission for some of them agrees with it.
+
+        A constant result may be an extent of these arguments.
+        """
+        if any(o.literal is not None for o in self.schedule.module.outputs):
+            return False
+        other = self.other()
+        return other is not None and agree(self, other)
+
     def fits(self) -> Callable[[Mapping[str, int]], bool]:
         """Returns a function of extents by symbol that tests whether the schedule is valid for them."""
         names, test = list(self.where), self.trace.test()

@@ -30,13 +30,10 @@ def open_program(
     schedule = first.schedule
     if schedule.split.rest or schedule.split.counted or not schedule.steps:
         return None
-    if any(o.literal is not None for o in schedule.module.outputs):  # may be an extent of these arguments
-        return None
     if compile_slow_loops(schedule, first.emitter.engine):
         first = first.again()
         schedule = first.schedule
-    second = first.other()
-    if second is None or not agree(schedule, second.schedule):
+    if not first.is_general(lambda one, other: agree(one.schedule, other.schedule)):
         return None
     run = OpenRun(schedule, first.emitter, list(first.where.values()))
     steps = schedule.steps

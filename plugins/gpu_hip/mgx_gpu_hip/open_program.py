@@ -27,8 +27,7 @@ def open_program(
     first = TracedEmission.of(parameters, known, changing, lower, _begin, KernelTrace)
     if first is None or not is_open(first.schedule, first.emitter):
         return None
-    second = first.other()
-    if second is None or not agree(first, second):
+    if not first.is_general(agree):
         return None
     runner = OpenRunner(first.schedule, first.emitter, list(first.where.values()))
     valid, names = first.fits(), list(first.where)

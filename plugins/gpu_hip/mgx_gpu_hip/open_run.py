@@ -46,8 +46,6 @@ def is_open(schedule: Schedule, emitter: GpuEmitter) -> bool:
     """Returns True if all steps of a schedule are launches whose arguments may depend on the extents."""
     if not schedule.whole or emitter.continuation is not None or not schedule.steps:
         return False
-    if any(o.literal is not None for o in schedule.module.outputs):  # may be an extent of these arguments
-        return False
     return all(map(_is_open, schedule.steps))
 
 
