@@ -13,11 +13,15 @@ from mgx_core.targets.schedule import Step
 
 from .codegen.source import Buffer as KernelBuffer
 from .codegen.source import Chained
+from .compile.build import Code
 from .emitter import LIBRARY_ALIGNMENT
-from .runtime import Function, Launch
+from .runtime import Device, Function, Launch
 from .steps import CalledStep, KernelStep, LibraryStep
 
-__all__ = ["BoundStep", "GeneratedLaunch", "bound_steps", "naming_errors", "required_alignment", "struct_codes"]
+__all__ = [
+    "BoundStep", "GeneratedLaunch", "LibraryCall", "bound_steps", "loaded_functions", "naming_errors", "required_alignment",
+    "struct_codes",
+]  # fmt: skip
 
 STRUCT_CODES: Final = {
     "u32": "I",
@@ -47,6 +51,43 @@ class GeneratedLaunch:
         self.launch(stream)
 
 
+class LibraryCall:
+    """A call of a library plan; the plan and the addresses of operands may be changed between calls.
+
+    Errors: DeviceError for an address less aligned than the plan requires.
+    """
+
+    __slots__ = ("operands", "plan", "workspace")
+
+    def __init__(self, step: LibraryStep, addresses: Mapping[int, int]) -> None:
+        self.plan = step.plan
+        self.operands = {word: addresses[id(v.buffer)] + v.byte_offset for word, v in step.operands.items()}
+        for word, address in self.operands.items():
+            if address % step.aligns[word]:
+                with naming_errors(step):
+                    raise DeviceError(f"{word} must be aligned to {step.aligns[word]} bytes, got {address:#x}")
+        self.workspace = None if step.workspace is None else addresses[id(step.workspace)] + (step.window or 0)
+
+    def __call__(self, stream: int, /) -> None:
+        self.plan.launch(stream, workspace=self.workspace, **self.operands)
+
+
+def loaded_functions(
+    device: Device, kernels: Sequence[KernelStep], codes: Sequence[Code]
+) -> dict[int, dict[str, Function]]:
+    """Returns the functions of each step by entry, by the step's id; equal layers share a source, and its functions."""
+    made: dict[int, dict[str, Function]] = {}
+    loaded: dict[int, dict[str, Function]] = {}  # by source
+    for step, code in zip(kernels, codes, strict=True):
+        found = loaded.get(id(step.source))
+        if found is None:
+            module = device.load(code.image)
+            found = {la.entry: module.function(la.entry, struct_codes(la.args)) for la in step.source.launches}
+            loaded[id(step.source)] = found
+        made[id(step)] = found
+    return made
+
+
 def bound_steps(
     steps: Iterable[Step],
     addresses: Mapping[int, int],
@@ -62,7 +103,7 @@ def bound_steps(
     for step in steps:
         calls: list[Callable[[int], None]] = []
         if isinstance(step, LibraryStep):
-            calls = [_library_call(step, addresses)]
+            calls = [LibraryCall(step, addresses)]
         elif isinstance(step, KernelStep):
             follows = bool(made) and not isinstance(made[-1].step, CalledStep)
             calls = _kernel_calls(step, addresses, functions.get(id(step), {}), overlap, follows)
@@ -107,16 +148,6 @@ def _kernel_calls(
         calls.append(GeneratedLaunch(launch, tuple(n for n, a in enumerate(la.args) if isinstance(a, Chained))))
         early = overlap
     return calls
-
-
-def _library_call(step: LibraryStep, addresses: Mapping[int, int]) -> Callable[[int], None]:
-    operands = {word: addresses[id(v.buffer)] + v.byte_offset for word, v in step.operands.items()}
-    for word, address in operands.items():
-        if address % step.aligns[word]:
-            with naming_errors(step):
-                raise DeviceError(f"{word} must be aligned to {step.aligns[word]} bytes, got {address:#x}")
-    workspace = None if step.workspace is None else addresses[id(step.workspace)] + (step.window or 0)
-    return lambda stream: step.plan.launch(stream, workspace=workspace, **operands)
 
 
 def required_alignment(steps: Iterable[Step]) -> dict[int, int]:

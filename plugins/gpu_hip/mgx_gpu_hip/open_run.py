@@ -23,14 +23,14 @@ from mgx_core.targets.values import Buffer, Value
 from mgx_core.types.memory_limit import ALIGNMENT
 from mgx_core.types.traced_int import TracedInt, dim_of, value_of
 
-from .bound_steps import BoundStep, GeneratedLaunch, bound_steps, required_alignment, struct_codes
+from .bound_steps import BoundStep, GeneratedLaunch, LibraryCall, bound_steps, loaded_functions, required_alignment
 from .codegen.source import Buffer as KernelBuffer
 from .codegen.source_cache import numbers_of, with_numbers
 from .compile.build import build
 from .emitter import LIBRARY_ALIGNMENT, GpuEmitter
 from .graph_cache import captured, enqueue, warm_up
 from .library.varying_product import VaryingProduct
-from .runtime import DeviceArray, DeviceBuffer, Function, GraphExec, Launch, Stream
+from .runtime import DeviceArray, DeviceBuffer, GraphExec, Launch, Stream
 from .staging import device_arrays, is_row_major, overlapping, require_row_major
 from .step_sources import StepSource, kernel_steps
 from .steps import CalledStep, KernelStep, LibraryStep
@@ -110,18 +110,6 @@ class _Numbers:
         return found
 
 
-class _LibraryCall:
-    """A call of a library plan; runs set the plan of a product that varies, and addresses of operands."""
-
-    def __init__(self, plan: Any, operands: dict[str, int], workspace: int | None) -> None:
-        self.plan = plan
-        self.operands = operands
-        self.workspace = workspace
-
-    def __call__(self, stream: int, /) -> None:
-        self.plan.launch(stream, workspace=self.workspace, **self.operands)
-
-
 class _Spot(NamedTuple):
     """An argument of a launch or library call that runs set: its position or name, the buffer whose address it contains, if any,
     and the index of a number.
@@ -152,7 +140,7 @@ class _Product(NamedTuple):
 class _Set(NamedTuple):
     """A library call with the product that it launches, and the operands that runs set: name, indices of address and number."""
 
-    call: _LibraryCall
+    call: LibraryCall
     product: int | None
     operands: list[tuple[str, int, int]]
 
@@ -268,11 +256,7 @@ class OpenRunner(Runner):
         self.device.activate()
         kernels = kernel_steps(self._steps)
         self.codes = build([StepSource(s) for s in kernels], self.device.arch, loaded=self.context.codes)
-        self._functions: dict[int, dict[str, Function]] = {}
-        for step, code in zip(kernels, self.codes, strict=True):
-            module = self.device.load(code.image)
-            launches = step.source.launches
-            self._functions[id(step)] = {la.entry: module.function(la.entry, struct_codes(la.args)) for la in launches}
+        self._functions = loaded_functions(self.device, kernels, self.codes)
         constants = {id(b): b.array for b in self.schedule.literals if b.array is not None}
         self._weights = self.context.constants.uploaded(list(constants.values()), self.device)
         self._constants = {n: part.address for n, part in zip(constants, self._weights, strict=True)}
@@ -286,7 +270,6 @@ class OpenRunner(Runner):
         addresses = {id(b): arena.address + b.offset for b in self.schedule.buffers} | self._constants
         addresses |= {id(b): 0 for b in self._own}  # runs set them
         steps = bound_steps(self._steps, addresses, self._functions, self.device.properties.dependent_launches)
-        steps = [_with_library_call(bound, addresses) for bound in steps]
         calls = [call for _, of_step in steps for call in of_step]
         count = sum(len(c.launch.function.codes) for c in calls if isinstance(c, GeneratedLaunch))
         arguments = np.zeros(count + 1, np.int64)
@@ -297,7 +280,7 @@ class OpenRunner(Runner):
         start = 0
         for call, varying in zip(calls, self._varying, strict=True):
             spots = [(s.place, known.setdefault(s.buffer, len(known)), s.number) for s in varying.spots]
-            if isinstance(call, _LibraryCall):
+            if isinstance(call, LibraryCall):
                 if spots or varying.product is not None:
                     products.append(_Set(call, varying.product, spots))
                 continue
@@ -511,28 +494,20 @@ class OpenRunner(Runner):
         return array
 
 
-def _with_library_call(bound: BoundStep, addresses: Mapping[int, int]) -> BoundStep:
-    """Returns a bound step with a library call that runs can change."""
-    step = bound.step
-    if not isinstance(step, LibraryStep):
-        return bound
-    operands = {word: addresses[id(v.buffer)] + value_of(v.byte_offset) for word, v in step.operands.items()}
-    workspace = None if step.workspace is None else addresses[id(step.workspace)] + (step.window or 0)
-    return BoundStep(step, [_LibraryCall(step.plan, operands, workspace)])
-
-
 def _lens_of(value: Any) -> Sequence[int]:
     return value.dims if isinstance(value, DeviceArray) else value.shape
 
 
 def _without_traces(step: Step) -> Step:
     """Returns a step for the current values of the extents."""
-    if not isinstance(step, KernelStep):
-        return step
 
     def plain(v: Value) -> Value:
         return Value(v.shape, v.buffer, value_of(v.offset))
 
+    if isinstance(step, LibraryStep):
+        return replace(step, operands={word: plain(v) for word, v in step.operands.items()})
+    if not isinstance(step, KernelStep):
+        return step
     source = with_numbers(step.source, map(value_of, numbers_of(step.source)))
     inputs = [None if v is None else plain(v) for v in step.inputs]
     return replace(step, source=source, inputs=inputs, outputs=[*map(plain, step.outputs)])

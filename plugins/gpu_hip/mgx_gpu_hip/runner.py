@@ -16,7 +16,7 @@ from mgx_core.targets.schedule import Schedule, SegmentSchedule
 from mgx_core.targets.segment_interpreter import SegmentInterpreter
 from mgx_core.types.memory_limit import ALIGNMENT
 
-from .bound_steps import BoundStep, required_alignment, struct_codes
+from .bound_steps import BoundStep, loaded_functions, required_alignment
 from .compile.build import build
 from .continuation_run import ContinuationRun
 from .device_segments import KEEPING, worth_launches
@@ -129,15 +129,7 @@ class GpuRunner(Runner):
         kernels = kernel_steps(self.schedule.steps)
         self.step_sources = [StepSource(s) for s in kernels]
         self.codes = build(self.step_sources, self.device.arch, kept=kept, loaded=self.context.codes)
-        self.functions: dict[int, dict[str, Any]] = {}
-        loaded: dict[int, dict[str, Any]] = {}  # by source, which equal layers share
-        for step, code in zip(kernels, self.codes, strict=True):
-            found = loaded.get(id(step.source))
-            if found is None:
-                module = self.device.load(code.image)
-                found = {la.entry: module.function(la.entry, struct_codes(la.args)) for la in step.source.launches}
-                loaded[id(step.source)] = found
-            self.functions[id(step)] = found
+        self.functions = loaded_functions(self.device, kernels, self.codes)
 
     def watching(self, watch: Any, spare: Any, given: Sequence[Any]) -> GpuRunner | None:
         """Returns itself, with conditional graphs; None if either program needs the host or has unsuitable memory."""
