@@ -37,6 +37,16 @@ def cache_folder(request, tmp_path_factory):
         yield folder
 
 
+@pytest.fixture(params=[0, 1, pytest.param(None, marks=pytest.mark.gpu)], ids=["wave64", "wave32", "gpu"])
+def driver_and_device(request):
+    """Arguments of `GpuTarget` for each emulated device, and none for a real GPU."""
+    if request.param is not None:
+        return "host", request.param
+    if not available():
+        pytest.skip("no GPU found")
+    return ()
+
+
 class RealDevice:
     """A real GPU with the interface of the emulated device."""
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from compiled_instances import compiled_instances
 from growing_decoder import WIDTH, close, decoder, fed
 
 import mgx_core as mgx
-from mgx_core.run import executable
 from mgx_core.run.arguments import Arguments
 from mgx_core.run.changing_extents import WHOLE
 from mgx_core.types.dim import symbol
@@ -22,34 +22,22 @@ from mgx_gpu_hip.emitter import GpuEmitter
 from mgx_gpu_hip.graph_cache import enqueue
 from mgx_gpu_hip.library.gemm_problem import GemmProblem, Matrix
 from mgx_gpu_hip.open_run import OpenRunner
-from mgx_gpu_hip.runtime import DeviceArray, Stream, available
+from mgx_gpu_hip.runtime import DeviceArray, Stream
 from mgx_gpu_hip.target import GpuTarget
 
 LAYERS = 2
 LENGTHS = (*range(20, 84), 7, 150, 2, 100, 128)
 
 
-@pytest.fixture(params=[0, 1, pytest.param(None, marks=pytest.mark.gpu)], ids=["wave64", "wave32", "gpu"])
-def target(request: pytest.FixtureRequest) -> GpuTarget:
-    if request.param is not None:
-        return GpuTarget("host", request.param)
-    if not available():
-        pytest.skip("no GPU found")
-    return GpuTarget()
+@pytest.fixture
+def target(driver_and_device: tuple[Any, ...]) -> GpuTarget:
+    return GpuTarget(*driver_and_device)
 
 
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """Returns the shapes of the instances that are compiled."""
-    found: list[Any] = []
-    make = executable.instantiated
-
-    def noting(given: Any, *rest: Any) -> Any:
-        found.append(given)
-        return make(given, *rest)
-
-    monkeypatch.setattr(executable, "instantiated", noting)
-    return found
+    return compiled_instances(monkeypatch)
 
 
 def opened(program: mgx.Program, **known: int) -> Any:

@@ -16,7 +16,7 @@ from mgx_core.types.dim import symbol
 from mgx_gpu_hip import graph_cache
 from mgx_gpu_hip.guarded import GuardedTarget
 from mgx_gpu_hip.runner import GpuRunner
-from mgx_gpu_hip.runtime import DeviceArray, available
+from mgx_gpu_hip.runtime import DeviceArray
 from mgx_gpu_hip.target import GpuTarget
 
 LAYERS = 4
@@ -28,13 +28,9 @@ class PiecesTarget(GpuTarget):
     opens_programs = False
 
 
-@pytest.fixture(params=[0, 1, pytest.param(None, marks=pytest.mark.gpu)], ids=["wave64", "wave32", "gpu"])
-def target(request: pytest.FixtureRequest) -> GpuTarget:
-    if request.param is not None:
-        return PiecesTarget("host", request.param)
-    if not available():
-        pytest.skip("no GPU found")
-    return PiecesTarget()
+@pytest.fixture
+def target(driver_and_device: tuple[Any, ...]) -> GpuTarget:
+    return PiecesTarget(*driver_and_device)
 
 
 def runner(program: mgx.Program) -> Any:
