@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, Self
 
+import numpy as np
+
 from ..errors import DeviceError, MgxError, ParameterError, PluginError, ShapeError, UnsupportedError, takes
 from ..named_tuples import NamedTuple
 from ..types.argument import Array, Value
@@ -244,15 +246,20 @@ class Operation(Traits):
             raise ShapeError(f"{self.name} {takes(least, most, names, count)}")
 
     def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
-        """Runs the reference implementation on values (None for an absent input)."""
+        """Runs the reference implementation on values (None for an absent input).
+
+        Infinities and NaN are results like others: numpy does not warn about them, nor about those that some processors' matrix
+        products meet in unused lanes.
+        """
         if self.compute is None:
             raise UnsupportedError(
                 f"{self.name} has no reference compute ({type(self).__module__} defines none): it needs a kernel or decomposition"
             )
         try:
-            if self.takes_modules:
-                return self.compute(*args, modules=modules, run=run)
-            return self.compute(*args)
+            with np.errstate(all="ignore"):
+                if self.takes_modules:
+                    return self.compute(*args, modules=modules, run=run)
+                return self.compute(*args)
         except MgxError:
             raise
         except MemoryError as error:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from ..errors import ParameterError, ShapeError
-from ..types.argument import Array, Value
+from ..types.argument import Array
 from ..types.dim import may_equal
 from ..types.dtype import int32, int64
 from ..types.shape import AnyShape, Shape
 from .activation_table import ACTIVATIONS, activation
 from .declaration import op
-from .operation import Operation, Run
+from .operation import Operation
 
 __all__ = ["Recurrent"]
 
@@ -118,10 +118,6 @@ class Recurrent(Operation):
             if sequence_lens.rank != 1 or not may_equal(sequence_lens.dims[0], batch):
                 raise ShapeError(f"sequence_lens must have dims [{batch}], got {sequence_lens}")
         return x.with_dims((steps, d, batch, h))
-
-    def evaluate(self, args: Sequence[Value], modules: Sequence[Any] = (), run: Run | None = None) -> Value:
-        with np.errstate(all="ignore"):  # unbounded activations may overflow to infinity, which is a valid result
-            return super().evaluate(args, modules, run)
 
     def clipped(self, x: Array) -> Array:
         return np.clip(x, -self.clip, self.clip) if self.clip else x
