@@ -16,15 +16,17 @@ struct NarrowEntry {
     NarrowEntry(uint32_t key, uint32_t index) : both(static_cast<uint64_t>(key) << 32 | index) {}
     uint64_t both;
     uint32_t index() const { return static_cast<uint32_t>(both); }
+    template <typename Key> Key key() const { return static_cast<Key>(both >> 32); }
     bool operator<(const NarrowEntry &other) const { return both < other.both; }
 };
 struct WideEntry {
     WideEntry() = default;
-    WideEntry(uint64_t key, uint32_t index) : key(key), at(index) {}
-    uint64_t key;
+    WideEntry(uint64_t key, uint32_t index) : first(key), at(index) {}
+    uint64_t first;
     uint32_t at;
     uint32_t index() const { return at; }
-    bool operator<(const WideEntry &other) const { return key != other.key ? key < other.key : at < other.at; }
+    template <typename Key> Key key() const { return static_cast<Key>(first); }
+    bool operator<(const WideEntry &other) const { return first != other.first ? first < other.first : at < other.at; }
 };
 template <typename Key>
 using Entry = std::conditional_t<sizeof(Key) <= 4, NarrowEntry, WideEntry>;
@@ -40,38 +42,62 @@ template <typename Entry>
     std::sort(entries, entries + k);
 }
 
-// Returns a bound of the k least of n keys: the k-th of the least keys of `lanes` >= k interleaved parts, which are found vectorized.
-// Little more than k of random keys are within it if there are at least twice as many parts.
-template <int64_t lanes, typename Key, typename KeyAt>
-Key bound_of_least(int64_t n, int64_t k, const KeyAt &key_at) {
-    Key least[lanes];
-    for (int64_t j = 0; j < lanes; ++j)
-        least[j] = key_at(j);
-    for (int64_t at = lanes; at + lanes <= n; at += lanes)
-        for (int64_t j = 0; j < lanes; ++j)
-            least[j] = std::min(least[j], key_at(at + j));
-    std::nth_element(least, least + k - 1, least + lanes);
+// A line of elements whose keys are read a block at a time, so that the functions below are compiled once for each type of keys.
+template <typename Key>
+struct Line {
+    const void *elements;
+    int64_t step;
+    Key flip;                       // all bits for the largest
+    void (*read)(const Line &line, int64_t first, int64_t count, Key *keys);
+};
+
+template <typename T, typename Key = decltype(ordered(T {}))>
+void read_keys(const Line<Key> &line, int64_t first, int64_t count, Key *keys) {
+    const int64_t step = line.step;
+    const Key flip = line.flip;
+    auto *x = static_cast<const T *>(line.elements) + first * step;
+    if (step == 1)
+        for (int64_t j = 0; j < count; ++j)
+            keys[j] = static_cast<Key>(ordered(x[j]) ^ flip);
+    else
+        for (int64_t j = 0; j < count; ++j)
+            keys[j] = static_cast<Key>(ordered(x[j * step]) ^ flip);
+}
+
+constexpr int64_t block = 256;      // keys that are read at once
+
+// Returns a bound of the k least of n keys: the k-th of the least keys of `parts` >= k interleaved parts, which are found vectorized.
+// Little more than k of random keys are within it if there are at least twice as many parts.  `parts` divides the block.
+template <typename Key>
+[[gnu::noinline]] Key bound_of_least(const Line<Key> &line, int64_t n, int64_t k, int64_t parts) {
+    Key least[block], keys[block];
+    line.read(line, 0, parts, least);
+    for (int64_t at = parts; at + parts <= n;) {
+        const int64_t count = std::min(block, n - at) / parts * parts;
+        line.read(line, at, count, keys);
+        for (int64_t first = 0; first < count; first += parts)
+            for (int64_t j = 0; j < parts; ++j)
+                least[j] = std::min(least[j], keys[first + j]);
+        at += count;
+    }
+    std::nth_element(least, least + k - 1, least + parts);
     return least[k - 1];
 }
 
 // Writes the k least of n entries, sorted, to the start of `entries`, a buffer of `size` > k entries.  When the buffer is full it
 // is cut to the k best, and the last of these then rejects most further elements.  In long lines, a bound rejects them from the start.
-template <typename Key, typename KeyAt>
-void first_entries(int64_t n, int64_t k, Entry<Key> *entries, int64_t size, const KeyAt &key_at) {
-    constexpr int64_t block = 16;
+template <typename Key>
+[[gnu::noinline]] void first_entries(const Line<Key> &line, int64_t n, int64_t k, Entry<Key> *entries, int64_t size) {
+    constexpr int64_t lanes = 16;
     int64_t count = 0;
     bool full = false;
     Key limit = 0;
-    auto start = [&](auto lanes) {
-        constexpr int64_t parts = decltype(lanes)::value;
-        if (full || 2 * k > parts || n < 8 * parts) return;
-        const Key bound = bound_of_least<parts, Key>(n, k, key_at);
+    for (int64_t parts = 64; parts <= block && !full; parts *= 2) {
+        if (2 * k > parts || n < 8 * parts) continue;
+        const Key bound = bound_of_least(line, n, k, parts);
         full = bound < std::numeric_limits<Key>::max();
         limit = static_cast<Key>(bound + 1);
-    };
-    start(std::integral_constant<int64_t, 64> {});
-    start(std::integral_constant<int64_t, 128> {});
-    start(std::integral_constant<int64_t, 256> {});
+    }
     auto take = [&](Key key, int64_t i) {
         if (full && key >= limit) return; // on ties the lowest index wins
         entries[count++] = Entry<Key> {key, static_cast<uint32_t>(i)};
@@ -79,59 +105,61 @@ void first_entries(int64_t n, int64_t k, Entry<Key> *entries, int64_t size, cons
         partition(entries, k, count);
         count = k;
         full = true;
-        limit = key_at(entries[k - 1].index());
+        limit = entries[k - 1].template key<Key>();
     };
-    int64_t i = 0;
-    for (; i + block <= n; i += block) {
+    for (int64_t at = 0; at < n; at += block) {
         Key keys[block];
-        for (int64_t j = 0; j < block; ++j)
-            keys[j] = key_at(i + j);
-        if (full) {
-            int any = 0;
-            for (int64_t j = 0; j < block; ++j)
-                any |= keys[j] < limit;
-            if (!any) continue;
+        const int64_t read = std::min(block, n - at);
+        line.read(line, at, read, keys);
+        for (int64_t first = 0; first < read; first += lanes) {
+            const int64_t end = std::min(first + lanes, read);
+            if (full && end == first + lanes) {
+                int any = 0;
+                for (int64_t j = 0; j < lanes; ++j)
+                    any |= keys[first + j] < limit;
+                if (!any) continue;
+            }
+            for (int64_t j = first; j < end; ++j)
+                take(keys[j], at + j);
         }
-        for (int64_t j = 0; j < block; ++j)
-            take(keys[j], i + j);
     }
-    for (; i < n; ++i)
-        take(key_at(i), i);
     if (count > k) partition(entries, k, count);
     sort(entries, k);
 }
 
 // The same for small k, by insertion sort.
-template <typename Key, typename KeyAt>
-void few_entries(int64_t n, int64_t k, Entry<Key> *entries, const KeyAt &key_at) {
+template <typename Key>
+[[gnu::noinline]] void few_entries(const Line<Key> &line, int64_t n, int64_t k, Entry<Key> *entries) {
     constexpr int64_t lanes = 32;
     int64_t count = 0;
     Key limit = std::numeric_limits<Key>::max(); // keys above are not among the k least
-    auto take = [&](int64_t i) {
-        const Key key = key_at(i);
+    auto take = [&](Key key, int64_t i) {
         if (key > limit || (count == k && key == limit)) return; // on ties the lowest index wins
         const Entry<Key> entry {key, static_cast<uint32_t>(i)};
         int64_t at = count < k ? count++ : k - 1;
         for (; at > 0 && entry < entries[at - 1]; --at)
             entries[at] = entries[at - 1];
         entries[at] = entry;
-        if (count == k) limit = key_at(entries[k - 1].index());
+        if (count == k) limit = entries[k - 1].template key<Key>();
     };
-    int64_t i = 0;
-    if (n >= 8 * lanes) {
-        limit = bound_of_least<lanes, Key>(n, k, key_at);
-        for (; i + lanes <= n; i += lanes) {
-            const Key most = limit;
-            int any = 0;
-            for (int64_t j = 0; j < lanes; ++j)
-                any |= key_at(i + j) <= most;
-            if (!any) continue;
-            for (int64_t j = 0; j < lanes; ++j)
-                take(i + j);
+    if (n >= 8 * lanes) limit = bound_of_least(line, n, k, lanes);
+    for (int64_t at = 0; at < n; at += block) {
+        Key keys[block];
+        const int64_t read = std::min(block, n - at);
+        line.read(line, at, read, keys);
+        for (int64_t first = 0; first < read; first += lanes) {
+            const int64_t end = std::min(first + lanes, read);
+            if (end == first + lanes) {
+                const Key most = limit;
+                int any = 0;
+                for (int64_t j = 0; j < lanes; ++j)
+                    any |= keys[first + j] <= most;
+                if (!any) continue;
+            }
+            for (int64_t j = first; j < end; ++j)
+                take(keys[j], at + j);
         }
     }
-    for (; i < n; ++i)
-        take(i);
 }
 
 // True if c is less than the best so far, or greater unless `low`; comparisons with NaN are false.
@@ -223,17 +251,11 @@ void topk(void *const *buffers, const int64_t *args, int64_t begin, int64_t end,
             indices[offset[2]] = index;
             return;
         }
-        const Key flip = largest ? static_cast<Key>(~Key {0}) : Key {0};
-        auto find = [&](const auto &key_at) {
-            if (k <= few)
-                few_entries<Key>(n, k, entries, key_at);
-            else
-                first_entries<Key>(n, k, entries, size, key_at);
-        };
-        if (step == 1)
-            find([=](int64_t i) { return static_cast<Key>(ordered(line[i]) ^ flip); });
+        const Line<Key> keys {line, step, largest ? static_cast<Key>(~Key {0}) : Key {0}, read_keys<T>};
+        if (k <= few)
+            few_entries(keys, n, k, entries);
         else
-            find([=](int64_t i) { return static_cast<Key>(ordered(line[i * step]) ^ flip); });
+            first_entries(keys, n, k, entries, size);
         for (int64_t i = 0; i < k; ++i) {
             const int64_t index = entries[i].index();
             values[offset[1] + i * along[1]] = line[index * step];
