@@ -81,7 +81,7 @@ build/metadata/%/installed.json: %/pyproject.toml .ci/installed.py
 	@cmp -s $@.new $@ || { mv $@.new $@ && touch -r $< $@; }
 	@rm -f $@.new
 
-.venv-demo/ready: export MGX_PREBUILT_LOOPS := host
+.venv-demo/ready: export MGX_PREBUILT_LOOPS := none
 .venv-demo/ready: $(call metadata,$(DEMO)) $(NATIVE)
 	$(call venv,.venv-demo)
 	$(call editable,.venv-demo,$(DEMO))
