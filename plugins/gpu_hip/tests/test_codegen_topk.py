@@ -75,6 +75,18 @@ def test_selected_by_waves(of: str, largest: bool, wave: int) -> None:
 
 
 @waves
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("of", ["float32", "uint8", "int64"])
+def test_sorted_by_waves(of: str, largest: bool, wave: int) -> None:
+    """A block sorted each line in shared memory, with a barrier after each exchange: 30 us for 8,192 lines of 128."""
+    rows = 2 * traits(wave).sm_count
+    for n, k in ((17, 17), (64, 3), (130, 130), (500, 40 if of == "float32" else 500)):
+        source = check(Topk(k=k, largest=largest), line(of, rows + 1, n), wave)
+        assert [launch.grid[0] * launch.block[0] // wave >= rows for launch in source.launches] == [True]
+        assert "wave_xor" in source.text and "__syncthreads" not in source.text
+
+
+@waves
 def test_strided_lines_selected_by_waves(wave: int) -> None:
     few = 2 * traits(wave).sm_count - 1
     x = line("float32", few + 1, 130, 2)

@@ -1,9 +1,9 @@
 """Top-k along one axis.
 
-Short lines: each element counts the elements before it.  Few elements of many lines: a wave holds a line in registers and
-finds the k-th key bit by bit.  Longer lines are cut into runs that a block sorts in shared memory; sorted runs are merged,
-several at a time: each element finds its rank by a binary search in every other run.  Only the first k elements of a run are
-kept.
+Short lines: each element counts the elements before it.  Many lines: a wave holds a line in registers and, for few results,
+finds the k-th key bit by bit, otherwise sorts it.  Longer lines are cut into runs that a block sorts in shared memory; sorted
+runs are merged, several at a time: each element finds its rank by a binary search in every other run.  Only the first k elements
+of a run are kept.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ __all__ = ["exchanges", "topk"]
 MAX_COUNTED: Final = 64  # maximum elements of a line whose ranks are counted
 MAX_SELECTED: Final = 32  # maximum elements that a wave selects
 MAX_HELD: Final = 64  # maximum elements of a line that a lane of a wave holds
+MIN_SORTED: Final = 17  # minimum elements of a line that a wave sorts: shorter ones are counted
+MAX_SORTED: Final = 256  # maximum bytes of elements that a lane sorts
 RUN: Final = 2048  # maximum elements that a block sorts
 MERGED: Final = 32  # runs merged at a time
 MANY_ELEMENTS: Final = 1 << 17  # elements from which more launches cost less than longer searches
@@ -91,6 +93,9 @@ def topk(op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTrait
     lines = _Lines(x, rows, n, k, setup, bases, [t.strides[axis] for t in (x, values, places)])
     order = _order(compute_type(x.dtype), op.largest)
     outputs = [values, places]
+    if _sorts(lines, order, traits):
+        body, grid = _sorted_by_waves(lines, traits.wave), ceil_div(rows, SELECTING // traits.wave)
+        return one_launch("topk", body, [x], outputs, grid, SELECTING, before=order)
     if n <= MAX_COUNTED:
         return each_item("topk", _counted(lines), [x], outputs, rows * n, traits, order)
     if _selects(lines, order, traits):
@@ -197,6 +202,74 @@ def _selected(lines: _Lines, wave: int) -> list[str]:
         f"for (u32 j = 0; j < {lines.k}u; ++j) rank += {NAME}_before(parts[wave_id()][j], mine);",
         f"const u32 at = {NAME}_index(mine);",
         lines.written("rank", "at"),
+    ]
+
+
+def _sorts(lines: _Lines, order: str, traits: DeviceTraits) -> bool:
+    """Returns True if each wave sorts a line of its own: there are lines for all multiprocessors, and many results of each."""
+    n, k, rows = lines.n, lines.k, lines.rows
+    if type(n) is not int or type(k) is not int or type(rows) is not int or n < MIN_SORTED:
+        return False
+    held, size = ceil_div(n, traits.wave), 16 if "struct" in order else 8
+    few = n > MAX_COUNTED and k <= MAX_SELECTED and size == 8  # selected
+    return rows >= 2 * traits.sm_count and _power_of_two(held) * size <= MAX_SORTED and not few
+
+
+def _power_of_two(least: int) -> int:
+    return 1 << (least - 1).bit_length()
+
+
+def _sorted_by_waves(lines: _Lines, wave: int) -> list[str]:
+    """Returns statements with which a wave sorts a line by a bitonic network; each lane holds adjacent places of it.
+
+    The elements are read in another order than that of the places, and written through shared memory, both by adjacent lanes.
+    """
+    held, kept = _power_of_two(ceil_div(lines.n, wave)), lines.k
+    places = [
+        f"for (u32 size = 2; size <= {held * wave}u; size *= 2) {{",
+        f"  for (u32 apart = size / 2; apart >= {held}u; apart /= 2) {{",
+        f"    const bool first = ((lane & (apart / {held}u)) == 0) == ((lane * {held}u & size) == 0);",
+        f"    UNROLL for (u32 j = 0; j < {held}u; ++j) {{",
+        f"      const {NAME}_item mine = items[j], other = wave_xor(mine, apart / {held}u);",
+        f"      items[j] = {NAME}_before(other, mine) == first ? other : mine;",
+        "    }",
+        "  }",
+    ]
+    if held > 1:
+        places += [
+            f"  UNROLL for (u32 apart = {held // 2}u; apart; apart /= 2) {{",
+            "    if (apart >= size) continue;",
+            f"    UNROLL for (u32 j = 0; j < {held}u; ++j) {{",
+            "      if (j & apart) continue;",
+            f"      const {NAME}_item a = items[j], b = items[j | apart];",
+            f"      const bool turned = {NAME}_before(b, a) == (((lane * {held}u + j) & size) == 0);",
+            "      items[j] = turned ? b : a;",
+            "      items[j | apart] = turned ? a : b;",
+            "    }",
+            "  }",
+        ]
+    return [
+        f"SHARED({NAME}_item, parts, [{SELECTING // wave}][{kept}]);",
+        f"const u32 row = blockIdx.x * {SELECTING // wave}u + wave_id(), lane = lane_id();",
+        f"if (row >= {lines.rows}u) return;",
+        *lines.setup,
+        *lines.source,
+        *lines.targets,
+        f"{NAME}_item items[{held}];",
+        f"UNROLL for (u32 j = 0; j < {held}u; ++j) {{",
+        "  const u32 at = j * WAVE + lane;",
+        f"  items[j] = at < {lines.n}u ? {lines.item('at')} : {NAME}_none();",
+        "}",
+        *places,
+        "}",
+        f"UNROLL for (u32 j = 0; j < {held}u; ++j) {{",
+        f"  if (lane * {held}u + j < {kept}u) parts[wave_id()][lane * {held}u + j] = items[j];",
+        "}",
+        "wave_sync();",
+        f"for (u32 t = lane; t < {kept}u; t += WAVE) {{",
+        f"  const u32 at = {NAME}_index(parts[wave_id()][t]);",
+        f"  {lines.written('t', 'at')}",
+        "}",
     ]
 
 
