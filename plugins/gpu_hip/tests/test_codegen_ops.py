@@ -399,6 +399,15 @@ def test_long_scans_are_split(of: str, wave: int) -> None:
             assert launches(False, 1, 16387, axis=1, **attributes) == (1 if dt.of(of).is_float else 2)
 
 
+@waves
+@pytest.mark.parametrize("of", ["float32", "float16", "int64"])
+def test_many_lines_are_scanned_by_waves(of: str, wave: int) -> None:
+    """A block of 256 threads scanned each line of 128 elements."""
+    for n, attributes in ((65, {}), (128, {"reverse": True}), (300, {"exclusive": True}), (702, {})):
+        source = check(PrefixScanSum(axis=1, **attributes), [some(of, 17, n)], wave, terms=n)
+        assert source.launches[0].grid[0] == -(-17 * wave // 256) and "__syncthreads" not in source.text
+
+
 def test_split_scans_keep_infinities_after_their_position() -> None:
     x = some("float32", 1, 18000)
     x[0, 9500], x[0, 14000] = np.inf, -np.inf

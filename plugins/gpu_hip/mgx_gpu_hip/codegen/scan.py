@@ -1,7 +1,8 @@
 """Prefix sums and products along one axis.
 
-Adjacent lines take a thread each; other long lines take a block each.  If that leaves multiprocessors idle, lines are split into
-parts: one launch computes the total of each part, the next one starts each part from the totals before it.
+Adjacent lines take a thread each; other long lines take a block each, or a wave if there are many.  If that leaves
+multiprocessors idle, lines are split into parts: one launch computes the total of each part, the next one starts each part from
+the totals before it.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ __all__ = ["prefix_scan"]
 
 BLOCK: Final = 256
 ITEMS: Final = 4  # adjacent elements that a thread of a block combines alone
+MAX_WAVE: Final = 1024  # maximum length of lines for a wave each
 MAX_SHORT: Final = 64  # maximum length of lines for a thread each if they are not adjacent
 ADJACENT: Final = 32  # minimum number of adjacent lines for a thread each
 MIN_PART: Final = {"block": 2 * BLOCK * ITEMS, "thread": 32}  # minimum elements of a part
@@ -99,7 +101,7 @@ class _Scan:
 
 
 def prefix_scan(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource:
-    """Generates a kernel with one thread per line if lines are short or adjacent, otherwise one block per line."""
+    """Generates a kernel with one thread per line if lines are short or adjacent, otherwise one block or wave per line."""
     axis = normalize(op.axis, len(x.lens))
     n = x.lens[axis]
     rows = math.prod(m for a, m in enumerate(x.lens) if a != axis)
@@ -151,7 +153,7 @@ def _line_per_thread(s: _Scan, traits: DeviceTraits) -> KernelSource:
         f"{s.kind}* const mine = totals + (u64)blockIdx.x * {s.parts}u;",
         f"const u32 low = 0, high = {s.parts}u;",
         f"{s.kind} carried = {s.how}::id<{s.kind}>();",
-        *_block_loop(s, traits, 1, ["own[0] = j < high ? mine[j] : id;"], ["if (j < high) mine[j] = before;"]),
+        *_loop(s, BLOCK, traits.wave, 1, ["own[0] = j < high ? mine[j] : id;"], ["if (j < high) mine[j] = before;"]),
     ]
     return _launched(s, [(total, grid, threads), (leads, (s.rows, 1, 1), BLOCK), (body, grid, threads)])
 
@@ -161,7 +163,14 @@ def _line_per_block(s: _Scan, traits: DeviceTraits) -> KernelSource:
     strides = [(t, [*(v for a, v in enumerate(t.strides) if a != s.axis), t.strides[s.axis]], 0) for t in (s.x, s.y)]
     items = s.items
     width = vector_width(s.n, strides, items)
-    head = ["const u32 row = blockIdx.x, part = blockIdx.y;", *s.lines(), *s.span("part")]
+    own_wave = s.parts == 1 and usual(s.n) <= MAX_WAVE and usual(s.rows) >= 2 * traits.sm_count
+    each = BLOCK // traits.wave if own_wave else 1  # lines of a block
+    head = (
+        [f"const u32 row = blockIdx.x * {each}u + wave_id();", f"if (row >= {s.rows}u) return;"]
+        if own_wave
+        else ["const u32 row = blockIdx.x, part = blockIdx.y;"]
+    )
+    head += [*s.lines(), *s.span("part")]
     if width == items > 1:  # groups do not straddle lines
         first = f"{s.n - items}u - j" if s.op.reverse else "j"
         k = f"{items - 1} - k" if s.op.reverse else "k"
@@ -206,8 +215,8 @@ def _line_per_block(s: _Scan, traits: DeviceTraits) -> KernelSource:
         f"acc = block_reduce<{s.how}>(acc, lds);",
         f"if (threadIdx.x == 0) totals[(u64)row * {s.parts}u + part] = acc;",
     ]
-    body = [*head, *start, *_block_loop(s, traits, items, load, store)]
-    grid = (s.rows, s.parts, 1)
+    body = [*head, *start, *_loop(s, traits.wave if own_wave else BLOCK, traits.wave, items, load, store)]
+    grid = (ceil_div(s.rows, each), s.parts, 1)
     return _launched(s, [(total, grid, BLOCK), (body, grid, BLOCK)])
 
 
@@ -223,29 +232,40 @@ def _item(s: _Scan, put: str) -> list[str]:
     return [f"  const {s.kind} all = {value};", "  " + put.format(s.result("all"))]
 
 
-def _block_loop(s: _Scan, traits: DeviceTraits, items: int, load: list[str], store: list[str]) -> list[str]:
-    """Returns a block's pass from `low` to `high`: `load` fills own[] with `items` elements, `store` reads the prefix `before`.
+def _loop(s: _Scan, threads: int, wave: int, items: int, load: list[str], store: list[str]) -> list[str]:
+    """Returns the pass of a block, or of a wave, from `low` to `high`.
 
-    `carried` is the prefix before `low`.
+    threads: those that take part; `load` fills own[] with `items` elements, `store` reads the prefix `before`; `carried` is the
+    prefix before `low`.
     """
-    waves = BLOCK // traits.wave
+    waves = threads // wave
+    if waves > 1:
+        place = "threadIdx.x"
+        shared = [f"SHARED({s.kind}, sums, [{waves}]);"]
+        prefix = [
+            "__syncthreads();",
+            "if (lane_id() == WAVE - 1) sums[wave_id()] = upto;",
+            "__syncthreads();",
+            f"{s.kind} before = carried;",
+            f"for (u32 w = 0; w < wave_id(); ++w) before = {s.how}::f(before, sums[w]);",
+        ]
+        carry = f"for (u32 w = 0; w < {waves}u; ++w) carried = {s.how}::f(carried, sums[w]);"
+    else:
+        place, shared, prefix = "lane_id()", [], [f"{s.kind} before = carried;"]
+        carry = f"carried = {s.how}::f(carried, wave_get(upto, WAVE - 1));"
     return [
         f"const {s.kind} id = {s.how}::id<{s.kind}>();",
-        f"SHARED({s.kind}, sums, [{waves}]);",
-        f"for (u32 first = low; first < high; first += {BLOCK * items}u) {{",
-        f"  const u32 j = first + threadIdx.x * {items}u;",
+        *shared,
+        f"for (u32 first = low; first < high; first += {threads * items}u) {{",
+        f"  const u32 j = first + {place} * {items}u;",
         f"  {s.kind} own[{items}];",
         *(f"  {line}" for line in load),
         f"  UNROLL for (int k = 1; k < {items}; ++k) own[k] = {s.how}::f(own[k - 1], own[k]);",
         f"  const {s.kind} upto = wave_scan<{s.how}>(own[{items - 1}]), left = wave_up(upto, 1);",
-        "  __syncthreads();",
-        "  if (lane_id() == WAVE - 1) sums[wave_id()] = upto;",
-        "  __syncthreads();",
-        f"  {s.kind} before = carried;",
-        f"  for (u32 w = 0; w < wave_id(); ++w) before = {s.how}::f(before, sums[w]);",
+        *(f"  {line}" for line in prefix),
         f"  if (lane_id()) before = {s.how}::f(before, left);",
         *(f"  {line}" for line in store),
-        f"  for (u32 w = 0; w < {waves}u; ++w) carried = {s.how}::f(carried, sums[w]);",
+        f"  {carry}",
         "}",
     ]
 
