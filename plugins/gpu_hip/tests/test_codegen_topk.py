@@ -87,6 +87,16 @@ def test_sorted_by_waves(of: str, largest: bool, wave: int) -> None:
 
 
 @waves
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("of", ["float32", "float16", "uint8"])
+def test_selected_by_blocks(of: str, largest: bool, wave: int) -> None:
+    """Runs of 2,048 elements were sorted and merged for a few results of each line."""
+    for n, k, threads in ((2100, 40, 256), (3000, 256, 256), (8200, 33, 512)):
+        source = check(Topk(k=k, largest=largest), line(of, 8, n), wave)
+        assert [(launch.grid[0], launch.block[0]) for launch in source.launches] == [(8, threads)]
+
+
+@waves
 def test_strided_lines_selected_by_waves(wave: int) -> None:
     few = 2 * traits(wave).sm_count - 1
     x = line("float32", few + 1, 130, 2)

@@ -1,9 +1,9 @@
 """Top-k along one axis.
 
 Short lines: each element counts the elements before it.  Many lines: a wave holds a line in registers and, for few results,
-finds the k-th key bit by bit, otherwise sorts it.  Longer lines are cut into runs that a block sorts in shared memory; sorted
-runs are merged, several at a time: each element finds its rank by a binary search in every other run.  Only the first k elements
-of a run are kept.
+finds the k-th key bit by bit, otherwise sorts it; a block finds the k-th key of longer lines likewise.  Other lines are cut into
+runs that a block sorts in shared memory; sorted runs are merged, several at a time: each element finds its rank by a binary
+search in every other run.  Only the first k elements of a run are kept.
 """
 
 from __future__ import annotations
@@ -43,6 +43,9 @@ MANY_ELEMENTS: Final = 1 << 17  # elements from which more launches cost less th
 MERGED_OF_MANY: Final = 4
 THREADS: Final = 256
 SELECTING: Final = 128  # threads of a block whose waves select
+MAX_RANKED: Final = 256  # maximum elements that a block selects
+MAX_BLOCK_HELD: Final = 32  # maximum elements of a line that a thread of a block holds
+MIN_BLOCKS: Final = 8  # minimum lines for a block each: fewer are cut into runs, for more multiprocessors
 
 
 class _Lines(NamedTuple):
@@ -102,6 +105,10 @@ def topk(op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTrait
         lanes = traits.wave
         body, grid = _selected(lines, lanes), ceil_div(rows, SELECTING // lanes)
         return one_launch("topk", body, [x], outputs, grid, SELECTING, before=order)
+    threads = _selecting_threads(lines, order, traits)
+    if threads:
+        body = _selected_by_blocks(lines, threads)
+        return one_launch("topk", body, [x], outputs, rows, threads, before=order)
     return _sorted(lines, order, outputs, traits)
 
 
@@ -200,6 +207,72 @@ def _selected(lines: _Lines, wave: int) -> list[str]:
         f"const {NAME}_item mine = parts[wave_id()][lane];",
         "u32 rank = 0;",
         f"for (u32 j = 0; j < {lines.k}u; ++j) rank += {NAME}_before(parts[wave_id()][j], mine);",
+        f"const u32 at = {NAME}_index(mine);",
+        lines.written("rank", "at"),
+    ]
+
+
+def _selecting_threads(lines: _Lines, order: str, traits: DeviceTraits) -> int:
+    """Returns the threads of a block that selects from a line; 0 if lines are cut into runs."""
+    n, k, rows = lines.n, lines.k, lines.rows
+    if type(n) is not int or type(k) is not int or type(rows) is not int or "struct" in order:
+        return 0
+    threads = max(THREADS, _power_of_two(ceil_div(n, MAX_BLOCK_HELD)))
+    fits = n >= 2 * THREADS and threads <= traits.max_threads
+    return threads if fits and k <= MAX_RANKED and 4 * k <= n and rows >= MIN_BLOCKS else 0
+
+
+def _selected_by_blocks(lines: _Lines, threads: int) -> list[str]:
+    """Returns statements with which a block finds the k-th key of a line bit by bit, then the index of the last tie likewise."""
+    held, kept = ceil_div(lines.n, threads), lines.k
+    return [
+        f"SHARED({NAME}_item, parts, [{kept}]);",
+        "SHARED(u32, sums, [32]);",
+        "SHARED(u32, total, [1]);",
+        "const u32 row = blockIdx.x;",
+        *lines.setup,
+        *lines.source,
+        *lines.targets,
+        f"u32 keys[{held}];",
+        f"UNROLL for (u32 j = 0; j < {held}u; ++j) {{",
+        f"  const u32 at = j * {threads}u + threadIdx.x;",
+        f"  keys[j] = at < {lines.n}u ? (u32)({lines.item('at')} >> 32) : ~0u;",
+        "}",
+        "u32 last = 0, before = 0;  // the k-th key, and how many keys are less",
+        "for (u32 bit = 1u << 31; bit; bit >>= 1) {",
+        "  u32 less = 0;",
+        f"  UNROLL for (u32 j = 0; j < {held}u; ++j) less += keys[j] < (last | bit);",
+        "  less = block_reduce<Sum>(less, sums);",
+        f"  if (less > {kept - 1}u) continue;",
+        "  last |= bit;",
+        "  before = less;",
+        "}",
+        f"const u32 ties = {kept}u - before;  // equal to the k-th key that remain: first ones first",
+        "u32 equal = 0;",
+        f"UNROLL for (u32 j = 0; j < {held}u; ++j) equal += keys[j] == last;",
+        "equal = block_reduce<Sum>(equal, sums);",
+        "u32 end = ~0u;  // index of the last tie that remains",
+        "if (equal > ties) {",
+        "  end = 0;",
+        f"  for (u32 bit = {_power_of_two(lines.n + 1) // 2}u; bit; bit >>= 1) {{",
+        "    u32 less = 0;",
+        f"    UNROLL for (u32 j = 0; j < {held}u; ++j)",
+        f"      less += keys[j] == last && j * {threads}u + threadIdx.x < (end | bit);",
+        "    if (block_reduce<Sum>(less, sums) < ties) end |= bit;",
+        "  }",
+        "}",
+        "if (threadIdx.x == 0) total[0] = 0u;",
+        "__syncthreads();",
+        f"UNROLL for (u32 j = 0; j < {held}u; ++j) {{",
+        f"  const u32 at = j * {threads}u + threadIdx.x;",
+        f"  const bool hit = keys[j] < last || (keys[j] == last && at <= end && at < {lines.n}u);",
+        "  if (hit) parts[atomic_add(&total[0], 1u)] = (u64)keys[j] << 32 | at;",
+        "}",
+        "__syncthreads();",
+        f"if (threadIdx.x >= {kept}u) return;",
+        f"const {NAME}_item mine = parts[threadIdx.x];",
+        "u32 rank = 0;",
+        f"for (u32 j = 0; j < {kept}u; ++j) rank += {NAME}_before(parts[j], mine);",
         f"const u32 at = {NAME}_index(mine);",
         lines.written("rank", "at"),
     ]
