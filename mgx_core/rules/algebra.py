@@ -14,7 +14,7 @@ from ..ops.convolution import Convolution
 from ..ops.elementwise import Pointwise
 from ..ops.linear import Dot
 from ..ops.movement import Transpose
-from ..ops.pointwise import Add, Mul
+from ..ops.pointwise import Add, Mul, Sub
 from ..ops.reshape import Reshape, Squeeze, Unsqueeze
 from ..ops.scalar import convert, widen
 from ..types.argument import Array
@@ -226,6 +226,22 @@ def factor_into_dot(i: Instruction, b: Builder) -> Instruction | No | None:
     if factors is None:
         return No(f"the factor differs within a {'column' if at == 1 else 'row'}")
     return _times_factors(b, dot, at, w, factors if at == 1 else factors.reshape(-1, 1))
+
+
+@SIMPLIFY.on(Sub, reads=Dot)
+def difference_from_dot(i: Instruction, b: Builder) -> Instruction | No | None:
+    """c - dot(a, w) -> dot(a, -w) + c for weights w: the term becomes a bias or residual of the product."""
+    c, dot = i.inputs
+    if not isinstance(dot.op, Dot) or not i.shape.dtype.is_float:
+        return None
+    a, old = dot.inputs
+    w = weight(old)
+    if w is None:
+        return None
+    if not (one_user(dot) and one_user(old) and one_user(through_views(old))):
+        return No("the product or its weights have other users")
+    made = b.literal(convert(-widen(w), old.shape.dtype))
+    return b.add(Add(), b.add(dot.op, a, made if made.shape.dims == old.shape.dims else b.add(old.op, made)), c)
 
 
 @SIMPLIFY.on(Dot, reads=Mul, changes=ROUNDING)

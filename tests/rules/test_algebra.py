@@ -200,6 +200,27 @@ TURNS = [
   %5 = mul(%2, %4) -> float16[1, 2]
   @return(%5)""",
     ),
+    (  # distances to the rows of a codebook
+        "difference-from-dot",
+        """\
+  %x = @param["x"] -> float32[2, 3, 2]
+  %w = @literal(1.0, 2.0, 3.0, 4.0) -> float32[2, 2]
+  %ww = multibroadcast[out_lens=[2, 2, 2]](%w)
+  %c = @literal(10.0, 100.0) -> float32[2]
+  %m = multibroadcast[out_lens=[2, 3, 2]](%c)
+  %1 = dot(%x, %ww)
+  %2 = sub(%m, %1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[2, 3, 2]
+  %1 = @literal(10.0, 100.0) -> float32[2]
+  %2 = multibroadcast[out_lens=[2, 3, 2]](%1) -> float32[2, 3, 2]
+  %3 = @literal(-1.0, -2.0, -3.0, -4.0) -> float32[2, 2]
+  %4 = multibroadcast[out_lens=[2, 2, 2]](%3) -> float32[2, 2, 2]
+  %5 = dot(%x, %4) -> float32[2, 3, 2]
+  %6 = add(%5, %2) -> float32[2, 3, 2]
+  @return(%6)""",
+    ),
     (
         "input-factor-into-dot",
         """\
