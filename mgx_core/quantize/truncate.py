@@ -54,8 +54,8 @@ def quantize_fp16(program: P, ins_names: Iterable[str] = ("all",)) -> P:
     """Converts the named ops (or all) to float16; modifies and returns the program.
 
     Parameters and results keep their types.  With ``all``, these stay in float32: ops whose results may exceed float16's range,
-    products of two computed values outside of attention, cumulative sums, computations of angles for sin, cos and tan, and of
-    values that become integers.  Finite constants are clamped to the range.
+    products of two computed values outside of attention (constants that indices choose are not computed), cumulative sums,
+    computations of angles for sin, cos and tan, and of values that become integers.  Finite constants are clamped to the range.
     """
     return _truncate(program, dt.float16, ins_names, WIDE)
 

@@ -26,12 +26,19 @@ def unbounded(main: Module) -> set[Instruction]:
 
     A product is a matrix product, or a multiplication followed by a sum.  Differences of cumulative sums suffer from
     cancellation.  Models written for 16 bits compute these explicitly in float32, which a float32 export does not preserve.
+    Constants that computed indices choose (adapters, experts, rows of a table) count as constants.
     """
     computed: set[Instruction] = set()
+    chosen: set[Instruction] = set()
     found: set[Instruction] = set()
     for module in nested(main):
         for ins in module:
-            if not (ins.is_param or ins.modules or not computed.isdisjoint(ins.inputs)):
+            given = ins.is_param or ins.modules or not computed.isdisjoint(ins.inputs)
+            if not given and chosen.isdisjoint(ins.inputs):
+                continue
+            picked = ins.op.picks or (ins.op.moves and len(ins.inputs) == 1)
+            if picked and ins.inputs[0] not in computed:
+                chosen.add(ins)
                 continue
             computed.add(ins)
             if ins.op.product == "matrix" and computed.issuperset(ins.inputs[:2]):

@@ -227,6 +227,18 @@ def test_linear_attention_keeps_its_sums():
     np.testing.assert_allclose(found, wanted, rtol=4 * dt.float16.epsilon)
 
 
+def test_weights_that_indices_choose_are_no_computed_values():
+    """Adapters of each sample: their products were float32."""
+    program = Program()
+    m = program.get_main_module()
+    x, at = m.add_parameter("x", Shape("float32", [2, 4, 8])), m.add_parameter("at", Shape("int64", [2]))
+    table = m.add_literal(np.ones((3, 8, 8), np.float32))
+    rows = m.add(op("transpose", permutation=(0, 2, 1)), m.add(op("gather"), table, at))
+    m.add_return([m.add(op("dot"), m.add(op("dot"), x, rows), m.add(op("relu"), rows))])
+    quantize_fp16(program)
+    assert [i.shape.dtype for i in m if i.op.name == "dot"] == [dt.float16, dt.float32]
+
+
 @pytest.mark.parametrize("moved", [False, True])
 def test_factors_that_are_multiplied_and_summed_keep_their_range(moved):
     """State-space layers write products this way: broadcast, multiplied, summed along an axis."""
