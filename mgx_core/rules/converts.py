@@ -6,7 +6,9 @@ from typing import Final
 
 from ..errors import No
 from ..ir.instruction import Instruction
+from ..ops.control import GetTupleElem
 from ..ops.convert import Convert
+from ..ops.topk import Topk
 from ..types.dtype import DType
 from .engine import Builder, Rules
 
@@ -38,6 +40,19 @@ def holds_all(wide: DType, narrow: DType) -> bool:
 def drop_same_type(i: Instruction, b: Builder) -> Instruction | No | None:
     """convert(x) -> x if x already has the type."""
     return i.inputs[0] if i.inputs[0].result == i.result else None
+
+
+@CONVERTS.on(GetTupleElem, reads=Topk)
+def convert_behind_topk(i: Instruction, b: Builder) -> Instruction | No | None:
+    """get_tuple_elem(topk(convert(x)), n) -> that of topk(x), values converted, if the type holds every value of x."""
+    topk = i.inputs[0]
+    if not isinstance(topk.op, Topk) or len(topk.inputs) > 1 or not isinstance(topk.inputs[0].op, Convert):
+        return None
+    wide, x = topk.inputs[0], topk.inputs[0].inputs[0]
+    if not (holds_all(wide.shape.dtype, x.shape.dtype) and x.shape.dtype.kind in "biuf"):
+        return No(f"{wide.shape.dtype} does not hold every {x.shape.dtype}")
+    made = b.add(i.op, b.add(topk.op, x))
+    return made if made.result == i.result else b.add(Convert(target_type=i.shape.dtype), made)
 
 
 @CONVERTS.on(Convert, reads=Convert)

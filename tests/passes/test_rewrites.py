@@ -30,6 +30,24 @@ TURNS = [
   @return(%1)""",
     ),
     (
+        "convert-behind-topk",
+        """\
+  %x = @param["x"] -> float16[4]
+  %1 = convert[target_type=float32](%x)
+  %2 = topk[k=2](%1)
+  %3 = get_tuple_elem[index=0](%2)
+  %4 = get_tuple_elem[index=1](%2)
+  @return(%3, %4)""",
+        """\
+  %x = @param["x"] -> float16[4]
+  %1 = topk[k=2, axis=-1, largest=true, sorted=true](%x) -> (float16[2], int64[2])
+  %2 = get_tuple_elem[index=0](%1) -> float16[2]
+  %3 = convert[target_type=float32, saturate=true, round_mode="up"](%2) -> float32[2]
+  %4 = topk[k=2, axis=-1, largest=true, sorted=true](%x) -> (float16[2], int64[2])
+  %5 = get_tuple_elem[index=1](%4) -> int64[2]
+  @return(%3, %5)""",
+    ),
+    (
         "compute-in-wider-type",
         """\
   %x = @param["x"] -> float32[2]
