@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from kernel_trial import generate, run, tensor, traits
 
+import mgx_core as mgx
 from mgx_core.ops.topk import Topk
 from mgx_core.types import dtype as dt
 from mgx_gpu_hip.codegen import topk
 from mgx_gpu_hip.codegen.source import KernelSource
+from mgx_gpu_hip.target import GpuTarget
 
 waves = pytest.mark.parametrize("wave", [32, 64])
 
@@ -94,6 +96,22 @@ def test_selected_by_blocks(of: str, largest: bool, wave: int) -> None:
     for n, k, threads in ((2100, 40, 256), (3000, 256, 256), (8200, 33, 512)):
         source = check(Topk(k=k, largest=largest), line(of, 8, n), wave)
         assert [(launch.grid[0], launch.block[0]) for launch in source.launches] == [(8, threads)]
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+@pytest.mark.parametrize(("index", "written"), [(0, "v[(u64)"), (1, "w[(u64)")])
+def test_results_that_nothing_reads_are_not_written(index: int, written: str, device: int) -> None:
+    """The places of a sort, 8 bytes each, were written for nothing."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = line("float32", 3, 100)
+    found = m.add(mgx.op("topk", k=70), m.add_parameter("x", mgx.Shape("float32", x.shape)))
+    m.add_return([m.add(mgx.op("get_tuple_elem", index=index), found)])
+    program.compile(GpuTarget("host", device))
+    np.testing.assert_array_equal(program.run({"x": x})[0].to_numpy(), Topk(k=70).evaluate([x])[index])
+    assert program.executable is not None
+    (source,) = program.executable.instances()[0].runner.step_sources
+    assert [code for code in ("v[(u64)", "w[(u64)") if code in source.text] == [written]
 
 
 @waves

@@ -52,7 +52,7 @@ class _Lines(NamedTuple):
     """The lines of x along one axis, and of its two results.
 
     rows: lines; n, k: elements of a line and of its result; setup: statements that compute the coordinates of line `row`;
-    bases: offsets of the line in x, values and places; steps: strides along it.
+    bases: offsets of the line in x, values and places; steps: strides along it; read: whether values and places are read.
     """
 
     x: Tensor
@@ -62,6 +62,7 @@ class _Lines(NamedTuple):
     setup: Sequence[str]
     bases: Sequence[str]
     steps: Sequence[int]
+    read: tuple[bool, bool]
 
     @property
     def source(self) -> list[str]:
@@ -69,21 +70,28 @@ class _Lines(NamedTuple):
 
     @property
     def targets(self) -> list[str]:
-        return [
+        lines = (
             f"{storage_type(self.x.dtype)}* const v = q0 + ({self.bases[1]});",
             f"i64* const w = q1 + ({self.bases[2]});",
-        ]
+        )
+        return [line for line, read in zip(lines, self.read, strict=True) if read]
 
     def item(self, at: str) -> str:
         return f"{NAME}_item_of({to_compute(f'x[(u64){at} * {self.steps[0]}u]', self.x.dtype)}, {at})"
 
     def written(self, place: str, index: str) -> str:
         value = f"v[(u64){place} * {self.steps[1]}u] = x[(u64){index} * {self.steps[0]}u];"
-        return f"{value} w[(u64){place} * {self.steps[2]}u] = {index};"
+        own = f"w[(u64){place} * {self.steps[2]}u] = {index};"
+        return " ".join(code for code, read in zip((value, own), self.read, strict=True) if read)
 
 
-def topk(op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTraits) -> KernelSource:
-    """values, places (int64): the first k of each line of x, largest or smallest first, NaN as largest."""
+def topk(
+    op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTraits, read: tuple[bool, bool] = (True, True)
+) -> KernelSource:
+    """values, places (int64): the first k of each line of x, largest or smallest first, NaN as largest.
+
+    read: whether anything reads values and places; those that nothing reads are not written.
+    """
     axis = normalize(op.axis, len(x.lens))
     others = [m for a, m in enumerate(x.lens) if a != axis]
     rows, n, k = math.prod(others), x.lens[axis], values.lens[axis]
@@ -93,7 +101,7 @@ def topk(op: Any, x: Tensor, values: Tensor, places: Tensor, traits: DeviceTrait
     bases = [
         offset_code(names, [s for a, s in enumerate(t.strides) if a != axis], 0, "u64") for t in (x, values, places)
     ]
-    lines = _Lines(x, rows, n, k, setup, bases, [t.strides[axis] for t in (x, values, places)])
+    lines = _Lines(x, rows, n, k, setup, bases, [t.strides[axis] for t in (x, values, places)], read)
     order = _order(compute_type(x.dtype), op.largest)
     outputs = [values, places]
     if _sorts(lines, order, traits):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from mgx_core import Kernels, Module
 from mgx_core import dtype as dt
 from mgx_core.ops.broadcast import Tile
 from mgx_core.ops.columns import Col2im
+from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
 from mgx_core.ops.factorization import SolveTriangular
 from mgx_core.ops.fill import DimensionsOf, DynamicRange, EyeLike
@@ -35,6 +37,7 @@ from mgx_core.ops.scatter import SCATTERNDS, SCATTERS, TensorScatter
 from mgx_core.ops.select import Compress, Nonzero
 from mgx_core.ops.slice import ScanSlice
 from mgx_core.ops.topk import Topk
+from mgx_core.targets.kernel import op_of
 from mgx_core.targets.kernel_emission import Results
 
 from ..codegen import (
@@ -62,7 +65,7 @@ from ..codegen import (
 )
 from ..codegen.generators import computing, copying, non_empty, spread, static
 from ..emitter import GpuEmitter
-from .offer import counting, generated, offer
+from .offer import counting, emit_generated, generated, offer
 
 __all__ = ["PLANS"]
 
@@ -123,9 +126,26 @@ generated(PLANS, computing(linear_attention.linear_attention), LinearAttention)
 # sorts, scans, reductions
 generated(PLANS, computing(lambda op, xs, ys, traits: argminmax.argminmax(op, xs[0], ys[0], traits)), Argmax, Argmin)
 generated(PLANS, computing(static(3, slices.reduce_slices)), ReduceSlices)
-generated(PLANS, computing(static(1, topk.topk)), Topk)
 generated(PLANS, computing(static(1, scan.prefix_scan)), PrefixScanSum, PrefixScanProd)
 generated(PLANS, computing(static(1, arithmetic.logical)), ReduceAny, ReduceAll)
+
+WRITE_TOPK: Final = {
+    read: computing(static(1, partial(topk.topk, read=read))) for read in ((True, True), (True, False), (False, True))
+}
+
+
+@offer(PLANS, Topk, name="generated", write=WRITE_TOPK[True, True])
+def emit_topk(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+    """Emits a kernel that leaves out the values or places if nothing reads them: a sort, or an order."""
+    read = (True, True)
+    if e.current is not None and op_of(e.current) is op:
+        readers = [op_of(u) for u in e.current.users if u.users]
+        items = {r.index if isinstance(r, GetTupleElem) else None for r in readers}
+        if items in ({0}, {1}):
+            e.uncacheable()  # depends on the readers
+            read = (0 in items, 1 in items)
+    return emit_generated(e, WRITE_TOPK[read], op, modules, args)
+
 
 # data-dependent numbers of rows
 counting(PLANS, spread(compaction.nonzero), Nonzero, lambda op: 1)
