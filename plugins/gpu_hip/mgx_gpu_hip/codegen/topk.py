@@ -1,9 +1,10 @@
 """Top-k along one axis.
 
 Short lines: each element counts the elements before it.  Many lines: a wave holds a line in registers and, for few results,
-finds the k-th key bit by bit, otherwise sorts it; a block finds the k-th key of longer lines likewise.  Other lines are cut into
-runs that a block sorts in shared memory; sorted runs are merged, several at a time: each element finds its rank by a binary
-search in every other run.  Only the first k elements of a run are kept.
+finds the k-th key bit by bit, otherwise sorts it.  Few elements of longer lines: each thread of a block finds its best key; the
+k-th of these bounds the elements that are ranked.  Other lines are cut into runs that a block sorts in shared memory; sorted runs
+are merged, several at a time: each element finds its rank by a binary search in every other run.  Only the first k elements of a
+run are kept.
 """
 
 from __future__ import annotations
@@ -44,8 +45,9 @@ MERGED_OF_MANY: Final = 4
 THREADS: Final = 256
 SELECTING: Final = 128  # threads of a block whose waves select
 MAX_RANKED: Final = 256  # maximum elements that a block selects
-MAX_BLOCK_HELD: Final = 32  # maximum elements of a line that a thread of a block holds
-MIN_BLOCKS: Final = 8  # minimum lines for a block each: fewer are cut into runs, for more multiprocessors
+MAX_READ: Final = 1 << 18  # maximum elements of a line that a block reads, twice
+CANDIDATES: Final = 1024  # maximum elements that a block ranks
+AHEAD: Final = 8  # elements that a thread of a block loads at a time
 
 
 class _Lines(NamedTuple):
@@ -115,7 +117,7 @@ def topk(
         return one_launch("topk", body, [x], outputs, grid, SELECTING, before=order)
     threads = _selecting_threads(lines, order, traits)
     if threads:
-        body = _selected_by_blocks(lines, threads)
+        body = _selected_by_blocks(lines, threads, traits.wave)
         return one_launch("topk", body, [x], outputs, rows, threads, before=order)
     return _sorted(lines, order, outputs, traits)
 
@@ -222,67 +224,102 @@ def _selected(lines: _Lines, wave: int) -> list[str]:
 
 def _selecting_threads(lines: _Lines, order: str, traits: DeviceTraits) -> int:
     """Returns the threads of a block that selects from a line; 0 if lines are cut into runs."""
-    n, k, rows = lines.n, lines.k, lines.rows
-    if type(n) is not int or type(k) is not int or type(rows) is not int or "struct" in order:
+    n, k = lines.n, lines.k
+    if type(n) is not int or type(k) is not int or "struct" in order:
         return 0
-    threads = max(THREADS, _power_of_two(ceil_div(n, MAX_BLOCK_HELD)))
-    fits = n >= 2 * THREADS and threads <= traits.max_threads
-    return threads if fits and k <= MAX_RANKED and 4 * k <= n and rows >= MIN_BLOCKS else 0
+    threads = THREADS if k <= THREADS // 4 and n <= MAX_HELD * THREADS else traits.max_threads
+    return threads if 2 * THREADS <= n <= MAX_READ and 4 * k <= min(n, threads) and k <= MAX_RANKED else 0
 
 
-def _selected_by_blocks(lines: _Lines, threads: int) -> list[str]:
-    """Returns statements with which a block finds the k-th key of a line bit by bit, then the index of the last tie likewise."""
-    held, kept = ceil_div(lines.n, threads), lines.k
+def _each(lines: _Lines, threads: int, body: Sequence[str]) -> list[str]:
+    """Returns a loop of a block over the elements `item` of a line, at `at`."""
     return [
-        f"SHARED({NAME}_item, parts, [{kept}]);",
-        "SHARED(u32, sums, [32]);",
-        "SHARED(u32, total, [1]);",
+        f"for (u32 start = threadIdx.x; start < {lines.n}u; start += {AHEAD * threads}u) {{",
+        f"  UNROLL for (u32 j = 0; j < {AHEAD}u; ++j) {{",
+        f"    const u32 at = start + j * {threads}u;",
+        f"    if (at >= {lines.n}u) continue;",
+        f"    const {NAME}_item item = {lines.item('at')};",
+        *(f"    {line}" for line in body),
+        "  }",
+        "}",
+    ]
+
+
+def _selected_by_blocks(lines: _Lines, threads: int, wave: int) -> list[str]:
+    """Returns statements with which a block ranks the elements that are not behind the k-th of its threads' best keys.
+
+    These are few more than k unless many are equal; then the k-th element is found bit by bit, its index, too.
+    """
+    n, kept, own = lines.n, lines.k, threads // wave
+    collect = "parts[atomic_add(&state[0], 1u)] = item;"
+    every = [
+        "u32 last = 0, before = 0, end = 0;  // the k-th key, how many keys are less, and the index of its last tie that remains",
+        "for (u32 bit = 1u << 31; bit; bit >>= 1) {",
+        "  u32 less = 0;",
+        *(f"  {line}" for line in _each(lines, threads, ["less += (u32)(item >> 32) < (last | bit);"])),
+        "  less = block_reduce<Sum>(less, bests);",
+        f"  if (less >= {kept}u) continue;",
+        "  last |= bit;",
+        "  before = less;",
+        "}",
+        f"for (u32 bit = {_power_of_two(n + 1) // 2}u; bit; bit >>= 1) {{",
+        "  u32 less = 0;",
+        *(f"  {line}" for line in _each(lines, threads, ["less += (u32)(item >> 32) == last && at < (end | bit);"])),
+        f"  if (before + block_reduce<Sum>(less, bests) < {kept}u) end |= bit;",
+        "}",
+        "if (threadIdx.x == 0) state[0] = 0u;",
+        "__syncthreads();",
+        *_each(lines, threads, [f"if (item <= ((u64)last << 32 | end)) {collect}"]),
+        "__syncthreads();",
+        f"found = {kept}u;",
+    ]
+    return [
+        f"SHARED({NAME}_item, parts, [{CANDIDATES}]);",
+        f"SHARED(u32, bests, [{threads}]);",
+        "SHARED(u32, state, [2]);  // elements found, and the bound of their keys",
         "const u32 row = blockIdx.x;",
         *lines.setup,
         *lines.source,
         *lines.targets,
-        f"u32 keys[{held}];",
-        f"UNROLL for (u32 j = 0; j < {held}u; ++j) {{",
-        f"  const u32 at = j * {threads}u + threadIdx.x;",
-        f"  keys[j] = at < {lines.n}u ? (u32)({lines.item('at')} >> 32) : ~0u;",
-        "}",
-        "u32 last = 0, before = 0;  // the k-th key, and how many keys are less",
-        "for (u32 bit = 1u << 31; bit; bit >>= 1) {",
-        "  u32 less = 0;",
-        f"  UNROLL for (u32 j = 0; j < {held}u; ++j) less += keys[j] < (last | bit);",
-        "  less = block_reduce<Sum>(less, sums);",
-        f"  if (less > {kept - 1}u) continue;",
-        "  last |= bit;",
-        "  before = less;",
-        "}",
-        f"const u32 ties = {kept}u - before;  // equal to the k-th key that remain: first ones first",
-        "u32 equal = 0;",
-        f"UNROLL for (u32 j = 0; j < {held}u; ++j) equal += keys[j] == last;",
-        "equal = block_reduce<Sum>(equal, sums);",
-        "u32 end = ~0u;  // index of the last tie that remains",
-        "if (equal > ties) {",
-        "  end = 0;",
-        f"  for (u32 bit = {_power_of_two(lines.n + 1) // 2}u; bit; bit >>= 1) {{",
+        "u32 best = ~0u;",
+        *_each(lines, threads, ["best = m::min(best, (u32)(item >> 32));"]),
+        "bests[threadIdx.x] = best;",
+        "if (threadIdx.x == 0) state[0] = 0u;",
+        "__syncthreads();",
+        "if (wave_id() == 0) {",
+        f"  u32 keys[{own}], bound = 0;",
+        f"  UNROLL for (u32 j = 0; j < {own}u; ++j) keys[j] = bests[j * WAVE + lane_id()];",
+        "  for (u32 bit = 1u << 31; bit; bit >>= 1) {",
         "    u32 less = 0;",
-        f"    UNROLL for (u32 j = 0; j < {held}u; ++j)",
-        f"      less += keys[j] == last && j * {threads}u + threadIdx.x < (end | bit);",
-        "    if (block_reduce<Sum>(less, sums) < ties) end |= bit;",
+        f"    UNROLL for (u32 j = 0; j < {own}u; ++j) less += bit_count(wave_ballot(keys[j] < (bound | bit)));",
+        f"    if (less < {kept}u) bound |= bit;",
         "  }",
-        "}",
-        "if (threadIdx.x == 0) total[0] = 0u;",
-        "__syncthreads();",
-        f"UNROLL for (u32 j = 0; j < {held}u; ++j) {{",
-        f"  const u32 at = j * {threads}u + threadIdx.x;",
-        f"  const bool hit = keys[j] < last || (keys[j] == last && at <= end && at < {lines.n}u);",
-        "  if (hit) parts[atomic_add(&total[0], 1u)] = (u64)keys[j] << 32 | at;",
+        "  if (lane_id() == 0) state[1] = bound;",
         "}",
         "__syncthreads();",
-        f"if (threadIdx.x >= {kept}u) return;",
-        f"const {NAME}_item mine = parts[threadIdx.x];",
-        "u32 rank = 0;",
-        f"for (u32 j = 0; j < {kept}u; ++j) rank += {NAME}_before(parts[j], mine);",
-        f"const u32 at = {NAME}_index(mine);",
-        lines.written("rank", "at"),
+        "const u32 bound = state[1];",
+        *_each(
+            lines,
+            threads,
+            [
+                "if ((u32)(item >> 32) > bound) continue;",
+                "const u32 place = atomic_add(&state[0], 1u);",
+                f"if (place < {CANDIDATES}u) parts[place] = item;",
+            ],
+        ),
+        "__syncthreads();",
+        "u32 found = state[0];",
+        f"if (found > {CANDIDATES}u) {{",
+        *(f"  {line}" for line in every),
+        "}",
+        f"for (u32 t = threadIdx.x; t < found; t += {threads}u) {{",
+        f"  const {NAME}_item mine = parts[t];",
+        "  u32 rank = 0;",
+        f"  for (u32 j = 0; j < found; ++j) rank += {NAME}_before(parts[j], mine);",
+        f"  if (rank >= {kept}u) continue;",
+        f"  const u32 at = {NAME}_index(mine);",
+        f"  {lines.written('rank', 'at')}",
+        "}",
     ]
 
 
