@@ -209,6 +209,15 @@ def test_scattered_rows_move_in_vectors(of: str) -> None:
         check(each(axis=0), [data, np.ascontiguousarray(index), rows], terms=100)
 
 
+@pytest.mark.parametrize("of", ["float16", "float32"])
+def test_zeros_to_scatter_into_are_written_in_vectors(of: str) -> None:
+    """They were written one by one, since they are one element, repeated: 22 us for 512 x 8,192."""
+    zeros, at = np.zeros((16, 512), dt.of(of).numpy), np.stack([rng().permutation(512)[:8] for _ in range(16)])
+    for op in (ScatterNone, ScatterAdd):
+        source = check(op(axis=1), [zeros, at, some(of, 16, 8)], layouts={0: (0, 0)})
+        assert max(int(n) for n in re.findall(r", (\d+)> b;", source.text)) > 1
+
+
 @pytest.mark.parametrize("of", ["float16", "bfloat16"])
 def test_sums_of_many_updates_go_on_above_the_unit_of_narrow_floats(of: str) -> None:
     narrow = dt.of(of).numpy

@@ -38,7 +38,9 @@ def _converted(
     """y = x converted to y's type, as a launch; vectorized."""
     loop = merge(y.lens, [x.strides, y.strides], memory_order(y.strides, y.lens))
     dims, (froms, tos) = list(loop.dims or (1,)), (s or (1,) for s in loop.strides)
-    width = vector_width(dims[-1], [(x, froms, 0), (y, tos, 0)], 16 // max(x.dtype.size, y.dtype.size))
+    repeated = not froms[-1]  # one element, for example a zero, for all of a vector
+    given = [(y, tos, 0)] if repeated else [(x, froms, 0), (y, tos, 0)]
+    width = vector_width(dims[-1], given, 16 // max(x.dtype.size, y.dtype.size))
     while width > 1 and loop.count < width * traits.sm_count * 256:
         width //= 2
     dims[-1] //= width
@@ -46,12 +48,13 @@ def _converted(
     setup, names = decompose("i", dims, "c")
     threads = threads_of(total, traits)
     at = [offset_code(names, s, 0, "u64", width) for s in (froms, tos)]
-    value = "a.v[k]" if x.dtype is y.dtype else to_storage(to_compute("a.v[k]", x.dtype), y.dtype)
+    t, some, item = storage_type(x.dtype), 1 if repeated else width, f"a.v[{'0' if repeated else 'k'}]"
+    value = item if x.dtype is y.dtype else to_storage(to_compute(item, x.dtype), y.dtype)
     lines = [
         "const u32 i = blockIdx.x * blockDim.x + threadIdx.x;",
         f"if (i >= {total}u) return;",
         *setup,
-        f"const vec<{storage_type(x.dtype)}, {width}> a = ldv<{storage_type(x.dtype)}, {width}>(p0 + ({at[0]}));",
+        f"const vec<{t}, {some}> a = ldv<{t}, {some}>(p0 + ({at[0]}));",
         f"vec<{storage_type(y.dtype)}, {width}> b;",
         f"UNROLL for (int k = 0; k < {width}; ++k) b.v[k] = {value};",
         f"stv<{storage_type(y.dtype)}, {width}>(q0 + ({at[1]}), b);",
