@@ -369,6 +369,8 @@ def test_extremes_and_orders(of: str, wave: int) -> None:
         for axis in range(3):
             check(op(axis=axis, select_last_index=axis == 1), [x], wave)
         check(op(axis=1), [some(of, 2, 3000)], wave)
+        (launch,) = check(op(axis=1), [some(of, 2, 17001)], wave).launches  # 26 us with 256 threads for lines of 32,000
+        assert launch.block[0] == 1024
     for largest in (True, False):
         check(Topk(k=3, axis=1, largest=largest), [x], wave)
         check(Topk(k=5, largest=largest), [some(of, 2, 2000)], wave)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from mgx_core import No
 from mgx_core.ops.axes import normalize
 from mgx_core.ops.reduce import Argmax
+from mgx_core.types.traced_int import usual
 
 from .elements import Coordinates, each_element, offset_of
 from .geometry import ceil_div, decompose, offset_code
@@ -14,6 +15,9 @@ from .pointwise import one_launch
 from .source import NAME, DeviceTraits, KernelSource, Tensor, compute_type, finish, to_compute
 
 __all__ = ["argminmax"]
+
+MIN_LONG: Final = 8192  # minimum elements of a few lines for the largest blocks
+AHEAD: Final = 8  # elements of a long line that a thread loads at a time
 
 
 def _pair(kind: str, largest: bool, last: bool) -> str:
@@ -55,8 +59,9 @@ def argminmax(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSour
         return finish(op.name, pair, [], [x], [y])
     setup, names = decompose("row", y.lens, "c")
     block = n >= 2048 and rows < traits.sm_count * 8
-    threads = 256
+    threads = traits.max_threads if usual(n) >= MIN_LONG and usual(rows) <= 2 * traits.sm_count else 256
     lanes = threads if block else traits.wave
+    ahead = AHEAD if usual(n) >= 2 * AHEAD * lanes else 1
     base = offset_code(
         [c for a, c in enumerate(names) if a != axis], [s for a, s in enumerate(x.strides) if a != axis], 0, "u64"
     )
@@ -65,9 +70,13 @@ def argminmax(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSour
         *([] if block else [f"if (row >= {rows}u) return;"]),
         *setup,
         f"{NAME}_pair best = {{0, -1}};",
-        f"for (u32 j = lane; j < {n}u; j += {lanes}u) {{",
-        f"  const {NAME}_pair now = {{{to_compute(f'p0[{base} + j]', x.dtype)}, (i32)j}};",
-        f"  if ({NAME}_before(now, best)) best = now;",
+        f"for (u32 first = lane; first < {n}u; first += {ahead * lanes}u) {{",
+        f"  UNROLL for (u32 k = 0; k < {ahead}u; ++k) {{",
+        f"    const u32 j = first + k * {lanes}u;",
+        f"    if (j >= {n}u) continue;",
+        f"    const {NAME}_pair now = {{{to_compute(f'p0[{base} + j]', x.dtype)}, (i32)j}};",
+        f"    if ({NAME}_before(now, best)) best = now;",
+        "  }",
         "}",
         *_join(),
     ]
