@@ -1,4 +1,4 @@
-"""Recurrent layers with one launch per step, compared with the reference on the emulated device."""
+"""Recurrent layers with one launch per step or for all, compared with the reference on the emulated device."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from kernel_trial import run, same, tensor, traits, values
 from mgx_core import dtype as dt
 from mgx_core.ops.recurrent import Gru, Lstm
 from mgx_gpu_hip.codegen.recurrent import recurrent
+from mgx_gpu_hip.codegen.recurrent_resident import resident
 from mgx_gpu_hip.codegen.source import KernelSource
 
 LIMITS = {"float16": 0.01, "float32": 2e-5}
@@ -70,3 +71,26 @@ def test_a_wave_processes_several_sequences(kind: type[Any], of: str, hidden: in
     result = op.compute(*given)
     wanted = result[:2] if kind is Lstm else result[:1] if isinstance(result, tuple) else [result]
     same(run(source, given, inputs, outputs), [np.asarray(w) for w in wanted][: len(outputs)], tolerance=LIMITS[of])
+
+
+@pytest.mark.parametrize("wave", [32, 64])
+@pytest.mark.parametrize(("kind", "steps"), [(Lstm, 5), (Gru, 4), (Gru, 1)])
+def test_sequences_are_spread_over_blocks(kind: type[Any], steps: int, wave: int) -> None:
+    """One block with eight columns computed eight sequences of a layer on one of 132 multiprocessors."""
+    sequences, width, hidden = 5, 8, 16
+    rng = np.random.default_rng(6)
+    op = kind(hidden_size=hidden, direction="bidirectional", **({"linear_before_reset": True} if kind is Gru else {}))
+
+    def part(*dims: int) -> Any:
+        return (values(rng, dt.float16, dims) * np.float16(0.25)).astype(np.float16)
+
+    given = [part(steps, sequences, width), part(2, op.gates * hidden, width), part(2, op.gates * hidden, hidden)]
+    given += [part(2, 2 * op.gates * hidden), np.array([steps, 1, steps, 1, steps], np.int32), part(2, 5, hidden)]
+    inputs = [tensor(g.dtype.name, g.shape) for g in given]
+    result = op.compute(*given)
+    wanted = [np.asarray(w) for w in (result[:2] if kind is Lstm else [result])]
+    outputs = [tensor("float16", w.shape) for w in wanted]
+    source = resident(op, inputs, outputs, traits(wave))
+    assert isinstance(source, KernelSource)
+    assert source.launches[-1].grid == (2, 2, 1)
+    same(run(source, given, inputs, outputs, wave), wanted, tolerance=LIMITS["float16"])

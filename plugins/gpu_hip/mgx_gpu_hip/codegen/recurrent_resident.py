@@ -19,6 +19,7 @@ __all__ = ["resident"]
 
 REGISTERS = 65536  # per multiprocessor
 BESIDES = 72  # registers per thread besides the weights; twice as many sums take 40 more
+FEW = 4  # sequences of a block in every other column: a lane of NVIDIA's holds two elements in use instead of four
 LD = 24  # 16 sequences in shared memory, padded against bank conflicts
 
 
@@ -41,10 +42,11 @@ def resident(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceT
         return No("the number of hidden units must be a multiple of 16")
     if r.strides[2] != 1 or r.strides[1] % 8 or (directions > 1 and r.strides[0] % 8) or r.align < 16:
         return No("the rows of the weights are not whole vectors")
-    columns = 8 if directions * ceil_div(b, 8) <= traits.sm_count else 16
+    few = traits.vendor == "nvidia" and directions * ceil_div(b, FEW) <= traits.sm_count
+    columns = FEW if few else 8 if directions * ceil_div(b, 8) <= traits.sm_count else 16
     threads = h // 16 * traits.wave
     weights = gates * (h // 16) * 128 // traits.wave
-    if threads > 512 or threads * (weights + BESIDES + 5 * (columns - 8)) > REGISTERS:
+    if threads > 512 or threads * (weights + BESIDES + 5 * max(columns - 8, 0)) > REGISTERS:
         return No(f"the weights of {h} hidden units do not fit into registers")
     given = [x, w, r, bias, lens, h0, c0, peephole]
     names, buffers = pointers(given, ys)
@@ -63,11 +65,11 @@ class _Writer:
     def __init__(self, op: Any, given: Sequence[Tensor | None], ys: Sequence[Tensor], columns: int) -> None:
         x, _, r, self.bias, self.lens, self.h0, self.c0, self.peephole = given
         assert x is not None and r is not None
-        self.op, self.r, self.ys, self.columns = op, r, ys, columns
+        self.op, self.r, self.ys, self.columns, self.apart = op, r, ys, columns, 2 if columns == FEW else 1
         self.steps, self.batch, _ = x.lens
         self.h, self.gates, self.t = op.hidden_size, op.gates, storage_type(x.dtype)
         self.long = isinstance(op, Lstm)
-        self.used, self.multiply = ("FRAG_LEFT", "frag_mma_left") if columns == 8 else ("FRAG_C", "frag_mma")
+        self.used, self.multiply = ("FRAG_LEFT", "frag_mma_left") if columns <= 8 else ("FRAG_C", "frag_mma")
 
     def lines(self) -> list[str]:
         s, t = self.steps, self.t
@@ -76,15 +78,22 @@ class _Writer:
             f"SHARED({t}, states, [2][{self.h * LD}]);",
             *self.weights(),
             *self.initial_states(),
-            f"float given[2][{self.used}][{self.gates}];  // of a step and, on its way, of the next one",
-            *self.inputs("0", "0u"),
-            f"for (u32 step = 0; step < {s}u; ++step) {{",
-            f"  const u32 t = {self.time('step')};",
-            f"  if (step + 1 < {s}u) {{",
-            *(f"    {line}" for line in self.inputs("1", "step + 1")),
+            *self.places(),
+            f"float given[2][{self.used}][{self.gates}];  // of a step and of the next one",
+            *self.inputs("0"),
+            f"if ({s}u > 1) {{",
+            *(f"  {line}" for line in self.inputs("1")),
+            "}",
+            f"for (u32 start = 0; start < {s}u; start += 2) {{",
+            "  UNROLL for (u32 half = 0; half < 2; ++half) {",
+            "    const u32 step = start + half;",
+            f"    if (step >= {s}u) continue;",
+            *(f"    {line}" for line in [*self.sums(), *self.each_element(self.cell())]),
+            f"    if (step + 2 < {s}u) {{",
+            *(f"      {line}" for line in self.inputs("half")),
+            "    }",
+            "    __syncthreads();",
             "  }",
-            *(f"  {line}" for line in [*self.sums(), *self.each_element(self.cell())]),
-            "  __syncthreads();",
             "}",
             *self.last_cells(),
         ]
@@ -93,8 +102,9 @@ class _Writer:
         """Returns a loop over a lane's elements: unit `j` of sequence `n`."""
         return [
             f"UNROLL for (int e = 0; e < {self.used}; ++e) {{",
-            "  const u32 j = wave_id() * 16u + frag_row(e), column = frag_col(e), n = first + column;",
-            f"  const bool inside = column < {self.columns}u && n < {self.batch}u;",
+            f"  const u32 j = wave_id() * 16u + frag_row(e), column = frag_col(e), n = first + column / {self.apart}u;",
+            f"  const bool held = column < {self.columns * self.apart}u && column % {self.apart}u == 0;",
+            f"  const bool inside = held && n < {self.batch}u;",
             *(f"  {line}" for line in body),
             "}",
         ]
@@ -124,7 +134,7 @@ class _Writer:
         body = [
             f"state[e] = {begin(self.h0, 5)};",
             *([f"memory[e] = {begin(self.c0, 6)};"] if self.long else []),
-            f"if (column < {self.columns}u) states[0][j * {LD} + column] = convert<{self.t}>(state[e]);",
+            f"if (held) states[0][j * {LD} + column] = convert<{self.t}>(state[e]);",
         ]
         memory = f", memory[{self.used}]" if self.long else ""
         return [f"float state[{self.used}]{memory};", *self.each_element(body), "__syncthreads();"]
@@ -133,16 +143,29 @@ class _Writer:
         backwards = "true" if self.op.direction == "reverse" else "d == 1"
         return f"{backwards} ? {self.steps - 1}u - ({step}) : {step}"
 
-    def inputs(self, slot: str, step: str) -> list[str]:
-        """Returns statements that load the products of a step's inputs."""
-        s, b, h, gates = self.steps, self.batch, self.h, self.gates
-        return self.each_element(
-            [
-                f"const u32 row = ({self.time(step)}) * {b}u + n;",
-                f"const float* const own_inputs = inputs + ((u64)d * {s * b}u + row) * {gates * h}u + j;",
-                f"UNROLL for (int g = 0; g < {gates}; ++g) given[{slot}][e][g] = inside ? own_inputs[g * {h}] : 0.f;",
-            ]
-        )
+    def places(self) -> list[str]:
+        """Returns statements that find each element's products of inputs and results of the first step."""
+        b, width, y = self.batch, self.gates * self.h, self.ys[0]
+        where = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("t", "d", "n", "j"), y.strides, strict=True))
+        body = [
+            f"source[e] = inputs + ((u64)d * {self.steps * b}u + t * {b}u + n) * {width}u + j;",
+            f"target[e] = q0 + ({where});",
+        ]
+        return [
+            f"const u32 t = {self.time('0u')};",
+            "const i64 forth = t ? -1 : 1;",
+            f"const float* source[{self.used}];",
+            f"{storage_type(y.dtype)}* target[{self.used}];",
+            *self.each_element(body),
+        ]
+
+    def inputs(self, slot: str) -> list[str]:
+        """Returns statements that load the products of the next step's inputs; they are read two steps later."""
+        body = [
+            f"UNROLL for (int g = 0; g < {self.gates}; ++g) given[{slot}][e][g] = inside ? source[e][g * {self.h}] : 0.f;",
+            f"source[e] += forth * {self.batch * self.gates * self.h};",
+        ]
+        return self.each_element(body)
 
     def sums(self) -> list[str]:
         """Returns statements that multiply the states before a step."""
@@ -152,7 +175,7 @@ class _Writer:
             f"UNROLL for (int g = 0; g < {gates}; ++g) frag_fill(sums[g], 0.f);",
             f"UNROLL for (int k = 0; k < {h // 16}; ++k) {{",
             f"  frag_b<{self.t}> before;",
-            f"  frag_load_b_shared(before, states[step % 2] + k * {16 * LD}, {LD});",
+            f"  frag_load_b_shared(before, states[half] + k * {16 * LD}, {LD});",
             f"  UNROLL for (int g = 0; g < {gates}; ++g) {self.multiply}(sums[g], weights[g][k], before);",
             "}",
         ]
@@ -164,8 +187,7 @@ class _Writer:
             "if (!inside) continue;",
             f"float in[{gates}], back[{gates}];",
             f"UNROLL for (int g = 0; g < {gates}; ++g) {{",
-            "  in[g] = given[0][e][g], back[g] = sums[g].x[e];",
-            "  given[0][e][g] = given[1][e][g];",
+            "  in[g] = given[half][e][g], back[g] = sums[g].x[e];",
             "}",
         ]
         if self.bias is not None:
@@ -181,15 +203,15 @@ class _Writer:
         ]
         result = "now"
         if self.lens is not None:
-            lines.append(f"const bool live = (i64)t < (i64)p4[n * {self.lens.strides[0]}u];")
+            lines.append(f"const bool live = (i64)({self.time('step')}) < (i64)p4[n * {self.lens.strides[0]}u];")
             lines.append(f"if (!live) now = own{', next = cell' if self.long else ''};")
             result = "(live ? now : 0.f)"
-        where = " + ".join(f"(u64){c} * {k}u" for c, k in zip(("t", "d", "n", "j"), y.strides, strict=True))
         return [
             *lines,
             f"state[e] = now{', memory[e] = next' if self.long else ''};",
-            f"states[(step + 1) % 2][j * {LD} + column] = convert<{self.t}>(now);",
-            f"q0[{where}] = {to_storage(result, y.dtype)};",
+            f"states[1 - half][j * {LD} + column] = convert<{self.t}>(now);",
+            f"*target[e] = {to_storage(result, y.dtype)};",
+            f"target[e] += forth * {y.strides[0]};",
         ]
 
     def last_cells(self) -> list[str]:
