@@ -1,15 +1,18 @@
-"""Resampling: neighbors and weights along each axis are computed here and embedded as tables."""
+"""Resampling: neighbors and weights along each axis are embedded as tables, or computed by the kernel for changing extents."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from typing import Any, Final
 
 import numpy as np
 
 from mgx_core import No
 from mgx_core.ops.resize import Axis, interpolation_type
+from mgx_core.types.traced_int import surely_equal
 
 from .elements import Coordinates, ElementSource, as_unsigned, each_element, each_move, offset_of
+from .extents import varies
 from .geometry import nest
 from .movement import inner_axis, straight
 from .primitives import constant
@@ -18,6 +21,10 @@ from .source import NAME, DeviceTraits, KernelSource, Tensor, compute_type, stor
 __all__ = ["resize"]
 
 MAX_TAPS = 16  # neighbors along one axis
+ROUNDED: Final = {
+    "round_prefer_floor": "m::ceil({} - 0.5f)", "round_prefer_ceil": "m::floor({} + 0.5f)", "floor": "m::floor({})",
+    "ceil": "m::ceil({})", "simple": "{} < 1 ? m::ceil({}) : m::floor({})",
+}  # fmt: skip
 
 
 def _table(kind: str, name: str, numbers: Any) -> str:
@@ -31,6 +38,8 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
     axes = op.resized(len(x.lens))
     dims = [x.lens[a] for a in axes]
     targets = [y.lens[a] for a in axes]
+    if any(map(varies, (*dims, *targets))):
+        return _computed(op, x, y, traits)
     if op.scales:
         factors = list(op.scales)
     elif op.keep_aspect_ratio_policy == "stretch":
@@ -90,3 +99,110 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
 
     flops = y.elements * int(np.prod([*taps.values(), 2]))
     return each_element("resize", [x], [y], traits, element, before=before, unroll=4, flops=flops)
+
+
+def _computed(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
+    """Generates a kernel that computes the neighbors and weights of its elements, as `Resize.source` and the rest define them."""
+    cropped = op.coordinate_transformation_mode == "tf_crop_and_resize"
+    if cropped or op.antialias or not (op.scales or op.keep_aspect_ratio_policy == "stretch"):
+        return No("factors, aspect ratios and crops that depend on changing extents are not supported")
+    nearest = op.mode == "nearest"
+    axes = {}
+    for k, a in enumerate(op.resized(len(x.lens))):
+        factor = op.scales[k] if op.scales else 0.0
+        if not (factor in (0.0, 1.0) and surely_equal([x.lens[a]], [y.lens[a]])):
+            axes[a] = factor
+    if nearest:
+        cx, cy = as_unsigned(x), as_unsigned(y)
+
+        def found(at: Coordinates) -> ElementSource:
+            lines = [line for a, f in axes.items() for line in _nearest(op, a, x.lens[a], y.lens[a], f, at[a])]
+            return ElementSource(
+                lines, f"p0 + ({offset_of(cx, [f'n{a}' if a in axes else c for a, c in enumerate(at)])})"
+            )
+
+        inner = inner_axis(cy)
+        width = straight(cx, inner) if inner >= 0 and inner not in axes else 1
+        return each_move("resize", [cx], cy, traits, found, width)
+    kind = compute_type(x.dtype if x.dtype.is_float else interpolation_type(x.dtype))
+    taps = 2 if op.mode == "linear" else 4
+
+    def element(at: Coordinates) -> tuple[list[str], list[str]]:
+        lines = [line for a, f in axes.items() for line in _weights(op, a, x.lens[a], y.lens[a], f, at[a], taps, kind)]
+        heads = [[f"UNROLL for (int t{a} = 0; t{a} < {taps}; ++t{a}) {{"] for a in axes]
+        place = offset_of(x, [f"n{a}[t{a}]" if a in axes else c for a, c in enumerate(at)])
+        value = f"({kind}){to_compute(f'p0[{place}]', x.dtype)}" + "".join(f" * w{a}[t{a}]" for a in axes)
+        result = "acc" if y.dtype.kind == "f" else f"convert<{storage_type(y.dtype)}>(acc)"
+        return [*lines, f"{kind} acc = 0;", *nest(heads, [f"acc += {value};"])], [to_storage(result, y.dtype)]
+
+    return each_element("resize", [x], [y], traits, element, unroll=4, flops=2 * y.elements * taps ** len(axes))
+
+
+def _position(op: Any, a: int, size: int, out: int, factor: float, at: str, kind: str) -> list[str]:
+    """Returns statements that compute the position `x` of element `at` of axis `a`, rounded to `kind`; factor: 0: out / size."""
+    if factor and math.frexp(factor)[0] == 0.5:
+        scale, divided = f"{factor!r}", f" * {1 / factor!r}"
+    else:
+        scale = f"{factor!r}" if factor else f"((double){out} / (double){size})"
+        divided = f" / {scale}"
+    half = "0.5f" if kind == "float" else "0.5"
+    match op.coordinate_transformation_mode:
+        case "align_corners":
+            found = f"(i * ((double){size} - 1.0) / ((double){size} * {scale} - 1.0))"
+            found = f"({out} > 1 ? {found} : 0.0)"
+        case "asymmetric":
+            found = f"(i{divided})"
+        case "tf_half_pixel_for_nn":
+            found = f"((i + 0.5){divided})"
+        case how:
+            found = f"({kind})((i + 0.5){divided}) - {half}"
+            if how == "pytorch_half_pixel":
+                found = f"({out} > 1 ? {found} : ({kind})0)"
+            elif how == "half_pixel_symmetric":
+                found += f" + ({kind})((double){size} / 2.0 * (1.0 - (double){out} / ({scale} * (double){size})))"
+    return [f"const double i = (double)(u32)({at});", f"const {kind} x = ({kind})({found});"]
+
+
+def _nearest(op: Any, a: int, size: int, out: int, factor: float, at: str) -> list[str]:
+    """Returns statements that compute the nearest neighbor n{a} of an element."""
+    rounded = ROUNDED[op.nearest_mode]
+    if op.nearest_mode == "simple":
+        scale = f"{factor!r}" if factor else f"((double){out} / (double){size})"
+        found = rounded.format(scale, "x", "x")
+    else:
+        found = rounded.format("x")
+    return [
+        f"u32 n{a};",
+        "{",
+        *(f"  {line}" for line in _position(op, a, size, out, factor, at, "float")),
+        f"  n{a} = (u32)m::min(m::max((i32)({found}), 0), {size} - 1);",
+        "}",
+    ]
+
+
+def _weights(op: Any, a: int, size: int, out: int, factor: float, at: str, taps: int, kind: str) -> list[str]:
+    """Returns statements that compute the neighbors n{a} of an element and their weights w{a}."""
+    c = constant(op.cubic_coeff_a, "double")
+    near = f"(({c} + 2.0) * d - ({c} + 3.0)) * d * d + 1.0"
+    far = f"(({c} * d - 5.0 * {c}) * d + 8.0 * {c}) * d - 4.0 * {c}"
+    weight = "m::max(1.0 - d, 0.0)" if taps == 2 else f"d <= 1.0 ? {near} : d < 2.0 ? {far} : 0.0"
+    kept = [f"if (k < 0 || k >= {size}) v = 0.0;", "sum += v;"] if op.exclude_outside else []
+    last = [f"UNROLL for (int t = 0; t < {taps}; ++t) w{a}[t] = ({kind})(part[t] / sum);"] if kept else []
+    return [
+        f"u32 n{a}[{taps}];",
+        f"{kind} w{a}[{taps}];",
+        "{",
+        *(f"  {line}" for line in _position(op, a, size, out, factor, at, "double")),
+        "  const double low = m::floor(x);",
+        *([f"  double part[{taps}], sum = 0.0;"] if kept else []),
+        f"  UNROLL for (int t = 0; t < {taps}; ++t) {{",
+        f"    const double d = m::abs(low + (double)(t - {taps // 2 - 1}) - x);",
+        f"    const i32 k = (i32)low + t - {taps // 2 - 1};",
+        f"    {'' if kept else 'const '}double v = {weight};",
+        *(f"    {line}" for line in kept),
+        f"    {'part' if kept else f'w{a}'}[t] = {'v' if kept else f'({kind})v'};",
+        f"    n{a}[t] = (u32)m::min(m::max(k, 0), {size} - 1);",
+        "  }",
+        *(f"  {line}" for line in last),
+        "}",
+    ]
