@@ -23,6 +23,7 @@ from . import (
     recurrent,
     scaled_products,
     views,
+    window_products,
 )
 
 __all__ = ["PLANS"]
@@ -45,6 +46,7 @@ PLANS: Kernels = (
     + loops.PLANS
     + recurrent.PLANS
     + depthwise.PLANS
+    + window_products.PLANS
     + generated.PLANS
     + loops.DECOMPOSED
 )

@@ -24,7 +24,7 @@ from ..codegen.depthwise import MOST_COLUMNS
 from ..codegen.generators import static
 from ..codegen.movement import pad
 from ..codegen.unfold import Windows, unfold
-from ..emitter import GpuEmitter, NotOpen, has_traced, tensor_of
+from ..emitter import GpuEmitter, has_traced, tensor_of
 from ..library.convolution import ConvProblem
 from ..library.epilogue import Activation
 from ..library.gemm_problem import GemmProblem, Matrix
@@ -34,7 +34,7 @@ from .epilogues import Steps, read_group
 from .offer import offer
 from .products import BANDWIDTH, COPY, FLOATS, rounded_columns, timed_product
 
-__all__ = ["PLANS", "to_channels_last"]
+__all__ = ["PLANS", "more_channels", "to_channels_last"]
 
 PLANS = Kernels("gpu")
 MAX_UNFOLDED: Final = 512 << 20  # bytes of an unfolded image
@@ -69,7 +69,7 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     if dtype not in FLOATS or w.shape.dtype is not dtype:
         raise Refused(f"the libraries do not convolve {dtype} with {w.shape.dtype}")
     if has_traced(x):
-        raise NotOpen("library convolutions are searched for the extents")
+        raise Refused("a library's plans are for fixed extents")
     window = w.lens[2:]
     if len(window) not in (1, 2, 3):
         raise Refused(f"the libraries convolve up to three spatial axes, got {len(window)}")
@@ -149,8 +149,8 @@ def _emit(
             image = _with_two_axes(x) if len(x.lens) == 3 else x
             given = _padded_image(e, image, problem.pads, wide)
         else:
-            given = _more_channels(e, x, wide) if wide else to_channels_last(e, x)
-        weights = _more_channels(e, w, wide) if wide else w
+            given = more_channels(e, x, wide) if wide else to_channels_last(e, x)
+        weights = more_channels(e, w, wide) if wide else w
         weights = e.packed(weights, channels_last(weights.lens))
         if route.product:
             e.library(route.timed.plan, "d", {"a": given, "b": weights, "d": out, **operands})
@@ -323,7 +323,7 @@ def _merged(e: GpuEmitter, w: Value, groups: int, merged: int) -> Value:
     return found
 
 
-def _more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
+def more_channels(e: GpuEmitter, x: Value, more: int) -> Value:
     """Returns x with zero-padded channels, channels last."""
     rank = len(x.lens)
     made = e.derived_constant(x, ("channels", more), lambda a: np.pad(a, [(0, 0), (0, more)] + [(0, 0)] * (rank - 2)))

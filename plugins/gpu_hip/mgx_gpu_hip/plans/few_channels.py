@@ -24,6 +24,7 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.argument import Array
 from mgx_core.types.shape import AnyShape
+from mgx_core.types.traced_int import TracedInt
 
 from ..codegen.few_channels import few_channels
 from ..codegen.few_channels_tiles import MAX_CHANNELS, RUN, Filters, runs_of
@@ -145,6 +146,8 @@ def _emit(
         raise Refused("it is only tried where kernels are timed")
     x, w, zero = (*args, None, None)[:3]
     assert x is not None and w is not None
+    if any(type(n) is TracedInt for n in x.lens[2:]):
+        raise Refused("the size of a tile depends on the extents")
     narrow = isinstance(op, QuantConvolution)
     if not narrow and x.shape.dtype not in (w.shape.dtype, *READ):
         raise Refused(f"the kernel does not read images of {x.shape.dtype}")
