@@ -14,6 +14,7 @@ from mgx_core.errors import UnsupportedError
 from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.quantized_product import QuantConvolution
 from mgx_core.rules.constants import scalar_of
+from mgx_core.types.traced_int import TracedInt, divides, usual
 
 from .bodies import flat
 from .geometry import Reader, ceil_div, decompose, index_type, load_code, offset_code
@@ -177,7 +178,11 @@ class _Depthwise:
         """Returns statements that add the products of image rows [first, end) to some of the thread's output rows."""
         x, step, gap, top = self.x, self.strides[0], self.dilations[0], self.begins[0]
         kh, kw = self.w.lens[2:]
-        inside = top == 0 and (self.dims[1] * self.tile.tall - 1) * step + (kh - 1) * gap < x.lens[2]
+        inside = (
+            top == 0
+            and type(x.lens[2]) is not TracedInt
+            and (self.dims[1] * self.tile.tall - 1) * step + (kh - 1) * gap < x.lens[2]
+        )
         lines = [
             f"{'UNROLL' if kh * kw <= 64 else 'ROLLED'} for (i32 j = {first}; j < {end}; ++j) {{",
             f"  const i32 row = row0 + j * {gap};",
@@ -211,7 +216,7 @@ class _Depthwise:
         x, (_, step), (_, gap), (_, left) = self.x, self.strides, self.dilations, self.begins
         (width, strip, _), kw = self.tile, self.w.lens[3]
         conditions = [] if left == 0 else [f"col0 + {column} >= 0"]
-        if (self.dims[2] * strip - 1) * step + (kw - 1) * gap - left >= x.lens[3]:
+        if type(x.lens[3]) is TracedInt or (self.dims[2] * strip - 1) * step + (kw - 1) * gap - left >= x.lens[3]:
             conditions.append(f"col0 + {column} < {x.lens[3]}")
         load = f"{load_code(x, self.channels)}(x1 + ({self.offsets})(col0 + {column}) * {x.strides[3]}u)"
         own = "a.v[k]" if self.filters == 1 else f"a.v[k / {self.filters}]" if self.channels > 1 else "a.v[0]"
@@ -250,15 +255,16 @@ def tile_of(width: int, y: Tensor, step: int, traits: DeviceTraits, most: int = 
     Horizontally adjacent outputs share pixels, vertically adjacent ones rows; with two channels, registers suffice for both.
     With few threads, the latency of a thread's loads dominates, so each takes fewer outputs.
     """
-    _, channels, high, wide = y.lens
+    n, channels, high, wide = map(usual, y.lens)
+    elements = n * channels * high * wide
     width, strip = min(width, most), min(4, wide)
     enough = channels >= (64 if width > 1 else 32) * width
     if step == 1 and y.dtype.size <= 2 and enough and ceil_div(wide, 8) * 8 <= 1.15 * wide:
         strip = 8
-    if high > 1 and y.elements // (width * strip * 2) >= traits.sm_count * 192:
+    if high > 1 and elements // (width * strip * 2) >= traits.sm_count * 192:
         return Tile(width, strip, 2)
     strip = min(4, wide)
-    while strip > 1 and y.elements // (width * strip) < traits.sm_count * 512:
+    while strip > 1 and elements // (width * strip) < traits.sm_count * 512:
         strip //= 2
     return Tile(width, strip, 1)
 
@@ -269,7 +275,7 @@ def _results(y: Tensor, names: Sequence[str], tile: Tile, after: FusedEpilogue |
     for axis, name, place, count in ((2, "line", "o", tile.tall), (3, "col", "r", tile.strip)):
         lines.append(f"UNROLL for (int {place} = 0; {place} < {count}; ++{place}) {{")
         lines.append(f"  const u32 {name} = {names[axis - 1]} * {count}u + {place};")
-        if y.lens[axis] % count:
+        if not divides(count, y.lens[axis]):
             lines.append(f"  if ({name} >= {y.lens[axis]}u) break;")
     steps = [y.strides, *(a.strides for a in (after.reads() if after else ()))]
     strides = [[s[0], s[2] if len(s) == 4 else 0, s[-1], s[1]] for s in steps]

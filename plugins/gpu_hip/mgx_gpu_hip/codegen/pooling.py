@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from mgx_core import dtype as dt
 from mgx_core.ops.reduce import ReduceMax, ReduceMean
+from mgx_core.types.traced_int import usual
 
 from .bodies import single
 from .elements import Coordinates, each_element, offset_of
@@ -95,7 +96,7 @@ def pooling(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource
     width = straight(x, 1) if inner == 1 else 1
     while width > 1 and (y.lens[1] % width or width > straight(y, 1)):
         width //= 2
-    while width > 2 and y.elements < width * traits.sm_count * 256:
+    while width > 2 and usual(y.elements) < width * traits.sm_count * 256:
         width //= 2
     if width > 1 and y.elements:
         return _channels(op, windows, x, y, traits, width)
