@@ -428,6 +428,28 @@ def test_extents_that_values_decide_are_arguments_of_pieces(
     assert len(compiled) == before
 
 
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_attention_of_any_length_is_one_program(kind: str) -> None:
+    """Its tiles are chosen for about the number of queries, and need not divide it."""
+    built: list[mgx.Program] = []
+    for device in (GpuTarget("host", 1), mgx.get_target("ref")):
+        program = mgx.Program()
+        m = program.get_main_module()
+        x = m.add_parameter("x", mgx.Shape(kind, [2, symbol("t", 0, 9999), 16]))
+        scores = m.add(mgx.op("dot"), x, m.add(mgx.op("transpose", permutation=[0, 2, 1]), x))
+        m.add_return([m.add(mgx.op("dot"), m.add(mgx.op("softmax", axis=2), scores), x)])
+        program.compile(device)
+        built.append(program)
+    one = opened(built[0], t=33)
+    assert [s.name.startswith("attention") for s in one.runner.schedule.steps] == [True]
+    for t in (33, 9, 64, 100, 7):
+        assert one.fits({"t": t})
+        given = np.random.default_rng(t).standard_normal((2, t, 16)).astype(kind)
+        (got,), (want,) = one.runner.run([given]), built[1].run({"x": given})
+        close = 1e-5 if kind == "float32" else 1e-2
+        np.testing.assert_allclose(got, want.to_numpy(), rtol=close, atol=close)
+
+
 def test_offsets_that_need_64_bits_do_not_fit() -> None:
     program = mgx.Program()
     m = program.get_main_module()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgx_core import No
+from mgx_core.types.traced_int import usual
 
 from .attention_parts import batch_setup, copy_tile, finish_kernel, heads, key_bound, logit, result
 from .attention_pattern import Pattern
@@ -21,7 +22,7 @@ def fma_attention(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     queries, keys = (64, 32) if max(p.d, p.e) <= 64 else (32, 32)
     if max(p.d, p.e) > 128:
         queries, keys = 16, 16
-    while queries > 16 and queries // 2 >= p.s:
+    while queries > 16 and queries // 2 >= usual(p.s):
         queries //= 2
     rows, columns = queries // 16, keys // 16
     out = ceil_div(p.e, 16)

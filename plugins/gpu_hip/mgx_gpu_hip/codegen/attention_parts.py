@@ -7,6 +7,7 @@ from typing import Final
 
 from mgx_core import No
 from mgx_core import dtype as dt
+from mgx_core.types.traced_int import divides
 
 from .attention_pattern import Pattern
 from .bodies import Access
@@ -66,8 +67,8 @@ def logit(p: Pattern, product: str, rows: int = 0, keys: int = 0, raw: bool = Fa
     """
     lines, code = ([], "s") if raw else p.logits()
     reads_rows = p.score is not None and any(a.strides[-2] for a in p.score.reads())
-    edges = [f"col < {p.t}u"] * (not keys or p.t % keys != 0)
-    edges += [f"row < {p.s}u"] * (reads_rows and (not rows or p.s % rows != 0))
+    edges = [f"col < {p.t}u"] * (not keys or not divides(keys, p.t))
+    edges += [f"row < {p.s}u"] * (reads_rows and (not rows or not divides(rows, p.s)))
     inside = " && ".join(x for x in (*edges, p.keep) if x)
     if not inside:
         return [f"const float s = {product};", *lines, f"{product} = {code};"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mgx_core import No
+from mgx_core.types.traced_int import usual
 
 from .attention_parts import batch_setup, copy_tile, finish_kernel, heads, key_bound, result
 from .attention_pattern import Pattern
@@ -30,9 +31,9 @@ def _wide(size: int) -> int:
 def waves_for(p: Pattern, traits: DeviceTraits) -> int:
     """Returns the number of waves to split a block's keys over; 1 if blocks of several waves of queries fill the device."""
     symbolic = varies(p.d) or varies(p.e)
-    if symbolic or ceil_div(p.s, 2 * ROWS) * heads(p) >= traits.sm_count:
+    if symbolic or usual(ceil_div(p.s, 2 * ROWS) * heads(p)) >= traits.sm_count:
         return 1
-    waves = int(plain(min(4, ceil_div(p.t, KEYS))))
+    waves = int(plain(min(4, ceil_div(usual(p.t), KEYS))))
     while waves > 1 and _shared_bytes(p, waves) > traits.shared_most:
         waves -= 1
     return waves

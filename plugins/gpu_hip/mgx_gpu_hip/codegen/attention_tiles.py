@@ -6,6 +6,7 @@ import math
 from typing import Final
 
 from mgx_core import No
+from mgx_core.types.traced_int import usual
 
 from .attention_parts import batch_setup, copy_tile, finish_kernel, heads, key_bound, logit, result
 from .attention_pattern import Pattern
@@ -29,7 +30,7 @@ def tiled_attention(p: Pattern, traits: DeviceTraits) -> KernelSource | No:
     d, e = ceil_div(p.d, 16) * 16, ceil_div(p.e, 16) * 16
     keys = 64 if max(d, e) <= 128 else 32
     waves = 4
-    while waves > 1 and ceil_div(p.s, 16 * waves) * heads(p) < traits.sm_count:
+    while waves > 1 and usual(ceil_div(p.s, 16 * waves) * heads(p)) < traits.sm_count:
         waves //= 2
     ldk, ldv = d + 8, e + 8
 

@@ -45,11 +45,10 @@ def fits_warpgroups(p: Pattern, traits: DeviceTraits) -> bool:
         or traits.wave != 32
         or p.present
         or p.causal
+        or any(varies(n) for n in (p.s, p.t))
         or p.s <= 16
         or (p.d, p.e) != (SIZE, SIZE)
     ):
-        return False
-    if any(varies(n) for n in (p.s, p.t)):
         return False
     swizzled = all(copied_at_once(p, access, SIZE) * p.tensor(access).dtype.size == 16 for access in (p.k, p.v))
     return swizzled and RESIDENT * _shared_bytes(p, traits) <= traits.shared_most
