@@ -7,12 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_trial import run, same, tensor, traits, values
+from opened_program import opened
 
+import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.ops.recurrent import Gru, Lstm
+from mgx_core.types.dim import symbol
 from mgx_gpu_hip.codegen.recurrent import recurrent
 from mgx_gpu_hip.codegen.recurrent_resident import resident
 from mgx_gpu_hip.codegen.source import KernelSource
+from mgx_gpu_hip.target import GpuTarget
 
 LIMITS = {"float16": 0.01, "float32": 2e-5}
 
@@ -94,3 +98,25 @@ def test_sequences_are_spread_over_blocks(kind: type[Any], steps: int, wave: int
     assert isinstance(source, KernelSource)
     assert source.launches[-1].grid == (2, 2, 1)
     same(run(source, given, inputs, outputs, wave), wanted, tolerance=LIMITS["float16"])
+
+
+@pytest.mark.parametrize(("of", "lengths"), [("float32", (20, 17, 32)), ("float16", (20, 5, 64))])
+def test_layers_of_changing_lengths_are_one_program(of: str, lengths: tuple[int, ...]) -> None:
+    """A launch per step is one of up to twice as many, of which those after the last step do nothing."""
+    built: list[mgx.Program] = []
+    for device in (GpuTarget("host", 1), mgx.get_target("ref")):
+        program, rng = mgx.Program(), np.random.default_rng(5)
+        m = program.get_main_module()
+        x = m.add_parameter("x", mgx.Shape(of, [symbol("t", 0, 999), 2, 24]))
+        w, r = (m.add_literal((rng.standard_normal((2, 64, n)) / 8).astype(of)) for n in (24, 16))
+        layer = m.add(mgx.op("lstm", hidden_size=16, direction="bidirectional"), x, w, r)
+        m.add_return([m.add(mgx.op("get_tuple_elem", index=n), layer) for n in range(2)])
+        program.compile(device)
+        built.append(program)
+    one = opened(built[0], t=20)
+    close = 1e-5 if of == "float32" else 5e-3
+    for t in lengths:
+        assert one.fits({"t": t})
+        given = np.random.default_rng(t).standard_normal((t, 2, 24)).astype(of)
+        for got, want in zip(one.runner.run([given]), built[1].run({"x": given}), strict=True):
+            np.testing.assert_allclose(got, want.to_numpy(), rtol=close, atol=close)

@@ -8,6 +8,7 @@ from typing import Any
 from mgx_core import No
 from mgx_core import dtype as dt
 from mgx_core.ops.recurrent import Gru, Lstm
+from mgx_core.types.traced_int import TracedInt
 
 from .elements import pointers
 from .geometry import aligned, ceil_div
@@ -247,11 +248,22 @@ def recurrent(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Device
     text += product
     state = (Buffer("scratch", 1), Buffer("scratch", 0))
     launches = [before] + [
-        KernelLaunch(NAME, (grid, 1, 1), (threads, 1, 1), (*buffers, *state, Number("u32", step))) for step in range(s)
+        KernelLaunch(NAME, (grid, 1, 1), (threads, 1, 1), (*buffers, *state, Number("u32", step)))
+        for step in range(_most_steps(s))
     ]
     flops = 2 * s * directions * b * h * op.gates * (i + h)
     scratch = [space, 4 * 3 * directions * b * h]
     return finish(op.name, text, launches, given, ys, scratch=scratch, flops=flops)
+
+
+def _most_steps(s: int) -> int:
+    """Returns the number of launches for so many steps: if these may change, up to twice as many, some of which do nothing."""
+    if type(s) is not TracedInt:
+        return s
+    most = 1
+    while s > most:
+        most *= 2
+    return most
 
 
 class _Writer:
@@ -285,8 +297,9 @@ class _Writer:
 
     def lines(self) -> list[str]:
         weights = [] if self.r.constant else self.state.weights()
+        past = type(self.steps) is TracedInt  # some launches may be beyond the last step
         return [
-            f"if (given_unit >= {self.units}u) return;",
+            f"if (given_unit >= {self.units}u{f' || step >= {self.steps}u' if past else ''}) return;",
             *weights,
             *self.sums(),
             *self.cell(),
