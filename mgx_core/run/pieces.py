@@ -206,7 +206,7 @@ class Pieces:
         make: compiles a piece; memory: keeps values of fixed extents at fixed addresses; open: the piece after the instructions
         that decide extents takes these as arguments and is not recompiled.
         """
-        divided = _divided(module, changing, open)
+        divided = _divided(module, changing, open, open and memory is not None)
         if divided is None or (memory is not None and not all(isinstance(o.result, Shape) for o in module.outputs)):
             return None
         numbers = {p: n for n, p in enumerate(module.parameters.values())}
@@ -298,6 +298,25 @@ def _counted_first(
     return parts if all(parts) else []
 
 
+def _by_stage(
+    computed: Sequence[Instruction],
+    makers: Iterable[Instruction],
+    needs: Callable[[Instruction], Iterable[Instruction]],
+) -> list[list[Instruction]]:
+    """Returns the instructions by how many of those that define extents by values they depend on, one after the other.
+
+    makers, needs: as of `_counted_first`.
+    """
+    stages: dict[Instruction, int] = {}
+    deciding = set(makers)
+    for ins in computed:
+        stages[ins] = max((stages[n] + (n in deciding) for n in needs(ins) if n in stages), default=0)
+    found: list[list[Instruction]] = [[] for _ in range(1 + max(stages.values()))]
+    for ins, stage in stages.items():
+        found[stage].append(ins)
+    return found
+
+
 class _Key(NamedTuple):
     """The key that equal pieces share, which are compiled once."""
 
@@ -305,10 +324,12 @@ class _Key(NamedTuple):
     kind: _Kind
 
 
-def _divided(module: Module, changing: frozenset[str], open: bool) -> list[tuple[_Key, _Extracted]] | None:
+def _divided(
+    module: Module, changing: frozenset[str], open: bool, in_stages: bool
+) -> list[tuple[_Key, _Extracted]] | None:
     """Returns the pieces of a module in execution order; None if it cannot be split, or too much of it would be recompiled.
 
-    open: as in `Pieces.of`.
+    open: as in `Pieces.of`; in_stages: ops that select elements, whose number decides extents, are in such pieces, too.
     """
     computed = [i for i in module if not given(i)]
     if any(i.op.effect and not i.is_return for ins in computed for i in (ins, *within(ins))):
@@ -330,6 +351,9 @@ def _divided(module: Module, changing: frozenset[str], open: bool) -> list[tuple
     if open:
         parts = _counted_first(computed, makers.values(), needs)
         kinds.update((ins, k) for part, k in zip(parts, (_Kind.COUNTED, _Kind.CHANGING), strict=False) for ins in part)
+        if not parts and in_stages:
+            parts = _by_stage(computed, makers.values(), needs)
+            kinds.update((ins, _Kind.CHANGING) for ins in computed)
     else:
         parts = in_parts(module, kind, needs)
     if len(parts) < 2:

@@ -23,6 +23,7 @@ from ..records import dataclass
 from ..rules.shapes import SHAPES
 from ..types.dim import bounds
 from ..types.shape import Shape, TupleShape, symbols_in
+from ..types.traced_int import int_or_traced
 from .counted_results import items_of, open_axes
 from .kernel import Launch, op_of
 from .segment import KEEPING, Keeping, Segment
@@ -250,7 +251,7 @@ def _counted(ins: Instruction) -> tuple[int, int] | None:
     bytes_, counted = 0, None
     for (result, known), axis in zip(found, axes, strict=True):
         assert isinstance(result, Shape) and isinstance(known, Shape)
-        lens = [int(min(bounds(d)[1], bounds(e)[1])) for d, e in zip(result.dims, known.dims, strict=True)]
+        lens = [int_or_traced(min(bounds(d)[1], bounds(e)[1])) for d, e in zip(result.dims, known.dims, strict=True)]
         bytes_ += prod(lens) * result.dtype.size
         if axis is not None and counted is None:
             counted = axis, lens[axis]

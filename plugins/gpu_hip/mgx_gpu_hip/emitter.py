@@ -97,6 +97,8 @@ class GpuEmitter(Emitter):
         self.sizes: dict[Buffer, int] = {}  # traced sizes of buffers
         self.module: Module | None = None
         self.continuation: Continuation[Any] | None = None
+        # of a program for traced extents that ends with ops that count their rows: the axis of these
+        self.counted_axes: Mapping[Instruction, int] = {}
         self.static: Mapping[Instruction, Any] = {}  # the instructions that are emitted
         self.concatenated: dict[Instruction, Value] = {}  # results of concatenations whose parts are written in place
         self.dynamic: set[Instruction] = set()  # instructions of the rest that stay on the host
@@ -160,7 +162,9 @@ class GpuEmitter(Emitter):
         values = [(self._value_for_rest(ins, env), ins) for ins in wanted]
         values += [(v, ins) for ins, pair in counted.items() for v in pair]
         outputs = [self.output(value, n, ins if ins in static else None) for n, (value, ins) in enumerate(values)]
-        if found:
+        if found and self.trace is not None and not (rest or found.read):
+            self.counted_axes = {ins: found.counted[ins][0] for ins in counted}
+        elif found:
             shape = self.context.target.instance_shape
             self.continuation = Continuation(module, static, found, self._lower, shape)
             self.dynamic = self.continuation.dynamic()

@@ -44,7 +44,9 @@ Integers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 
 def is_open(schedule: Schedule, emitter: GpuEmitter) -> bool:
     """Returns True if all steps of a schedule are launches whose arguments may depend on the extents."""
-    if not schedule.whole or emitter.continuation is not None or not schedule.steps:
+    there = {*schedule.split.wanted, *emitter.counted_axes}
+    whole = schedule.whole or (emitter.counted_axes and there.issuperset(schedule.module.outputs))
+    if not whole or emitter.continuation is not None or not schedule.steps:
         return False
     return all(map(_is_open, schedule.steps))
 
@@ -192,6 +194,10 @@ class OpenRunner(Runner):
         self._sizes = emitter.sizes
         self._inputs = [v.buffer for v in schedule.inputs if v is not None and v.buffer.first >= 0]
         self._outputs = schedule.outputs
+        # the indices of the results among the outputs, and the axis of rows that are counted: the next output is their number
+        axes, wanted = emitter.counted_axes, schedule.split.wanted
+        places = {ins: n for n, ins in enumerate(wanted)} | {ins: len(wanted) + 2 * n for n, ins in enumerate(axes)}
+        self._counted = [(places[o], axes.get(o)) for o in schedule.module.outputs] if axes else []
         self._own = [*self._inputs, *(v.buffer for v in self._outputs)]
         aligns = required_alignment(schedule.steps)
         self._aligns = [aligns.get(id(b), LIBRARY_ALIGNMENT) for b in self._own]
@@ -299,9 +305,15 @@ class OpenRunner(Runner):
     # running
 
     def run(self, args: Sequence[Any]) -> list[Any]:
-        return self.run_some(args, range(len(self._outputs)))
+        return self.run_some(args, range(len(self._counted or self._outputs)))
 
     def run_some(self, args: Sequence[Any], wanted: Sequence[int]) -> list[Any]:
+        if not self._counted:
+            return self._run_some(args, wanted)
+        made, chosen = self._run_some(args, range(len(self._outputs))), [self._counted[n] for n in wanted]
+        return [made[n] if axis is None else _rows(made[n], made[n + 1], axis) for n, axis in chosen]
+
+    def _run_some(self, args: Sequence[Any], wanted: Sequence[int]) -> list[Any]:
         with self.lock:
             stream = self.device.default_stream
             self._begin(args)
@@ -320,6 +332,9 @@ class OpenRunner(Runner):
     def run_async(self, args: Sequence[Any], stream: int, places: Mapping[int, Any]) -> list[Any]:
         """Enqueues on the caller's stream; results are in the caller's memory, or in memory that the next run overwrites."""
         caller = self.device.stream(stream) if stream else self.device.default_stream
+        if self._counted:
+            caller.wait()  # the arguments may still be being written
+            return self.run(args)
         with self.lock:
             self._begin(args)
             # `Arguments.deliver` copies to memory of other types, or refuses it
@@ -338,6 +353,8 @@ class OpenRunner(Runner):
             return results
 
     def enqueued(self, args: Sequence[Any], places: Mapping[int, Any]) -> list[Any] | None:
+        if self._counted:
+            return None
         with self.lock:
             self._begin(args)
             results = [self._destination(n, places.get(n)) for n in range(len(self._outputs))]
@@ -492,6 +509,15 @@ class OpenRunner(Runner):
         if array.size:
             stream.copy_out(array, held.address)
         return array
+
+
+def _rows(value: Any, count: Any, axis: int) -> Any:
+    """Returns the rows that were counted, which are outermost in memory, along their axis."""
+    if not isinstance(value, DeviceArray):
+        return np.ascontiguousarray(np.moveaxis(value[: int(count[0])], 0, axis))
+    lens = [int(count.to_host()[0]), *value.dims[1:]]
+    dims, strides = ([*d[1 : axis + 1], d[0], *d[axis + 1 :]] for d in (lens, value.strides))
+    return DeviceArray(value.buffer, value.dtype, dims, strides)
 
 
 def _lens_of(value: Any) -> Sequence[int]:

@@ -450,6 +450,56 @@ def test_attention_of_any_length_is_one_program(kind: str) -> None:
         np.testing.assert_allclose(got, want.to_numpy(), rtol=close, atol=close)
 
 
+def selecting(target: Any) -> mgx.Program:
+    """Returns a program that suppresses boxes, and selects rows of the others twice by value."""
+    rng = np.random.default_rng(9)
+    program = mgx.Program()
+    m = program.get_main_module()
+
+    def add(name: str, *xs: Any, **attributes: Any) -> Any:
+        return m.add(mgx.op(name, **attributes), *xs)
+
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n", 0, 9999), 4]))
+    w = m.add_literal(rng.standard_normal((4, 4)).astype(np.float32))
+    y = add("tanh", add("dot", x, w))
+    scores = add("unsqueeze", add("reduce_max", x, axes=[1]), axes=[0])  # exact, so that the order is certain
+    numbers = [m.add_literal(np.array([v], kind)) for v, kind in ((30, "int64"), (0.3, "float32"), (-0.5, "float32"))]
+    chosen = add(
+        "nonmaxsuppression", add("unsqueeze", x, axes=[0]), add("transpose", scores, permutation=[0, 2, 1]), *numbers
+    )
+    chosen = add("squeeze", add("slice", chosen, axes=[1], starts=[2], ends=[3]), axes=[1])
+    rows, found = add("gather", y, chosen, axis=0), [chosen]
+    for level in (0.3, 0.6):
+        score = add("squeeze", add("reduce_max", rows, axes=[1]), axes=[1])
+        least = add("multibroadcast", m.add_literal(np.float32(level)), out_lens=list(score.shape.dims))
+        places = add("squeeze", add("nonzero", add("greater", score, least)), axes=[0])
+        rows = add("softmax", add("dot", add("gather", rows, places, axis=0), w), axis=1)
+        found += [places, rows]
+    m.add_return(found)
+    program.compile(target)
+    return program
+
+
+def test_numbers_of_selected_rows_are_arguments(target: GpuTarget, compiled: list[Any]) -> None:
+    program, reference = selecting(target), selecting(mgx.get_target("ref"))
+    rng = np.random.default_rng(10)
+    for step, (n, scale) in enumerate(
+        [(20, 1), (30, 1), (40, 1), (50, 1), (130, 2), (33, 0.5), (64, 1), (25, 2), (9, 1)]
+    ):
+        x = (rng.standard_normal((n, 4)) * scale).astype(np.float32)
+        wanted = [r.to_numpy() for r in reference.run({"x": x})]
+        before = len(compiled)
+        for got, want in zip(program.run({"x": x}), wanted, strict=True):
+            np.testing.assert_allclose(got.to_numpy(), want, rtol=1e-5, atol=1e-6)
+        if step > WHOLE:
+            assert wanted[-1].shape[0] > 1
+            assert before == len(compiled)
+    for n, scale in ((7, 0.01), (1, 1), (0, 1), (2, 0.1), (20, 0.1)):  # numbers of 0 and 1
+        x = (rng.standard_normal((n, 4)) * scale).astype(np.float32)
+        for got, want in zip(program.run({"x": x}), reference.run({"x": x}), strict=True):
+            np.testing.assert_allclose(got.to_numpy(), want.to_numpy(), rtol=1e-5, atol=1e-6)
+
+
 def test_offsets_that_need_64_bits_do_not_fit() -> None:
     program = mgx.Program()
     m = program.get_main_module()

@@ -21,6 +21,7 @@ from mgx_core.targets.values import Value, packed_strides
 from mgx_core.types.dim import bounds
 from mgx_core.types.dtype import DType
 from mgx_core.types.shape import AnyShape
+from mgx_core.types.traced_int import int_or_traced
 
 from ..codegen.extents import marked
 from ..codegen.generators import Generator
@@ -76,7 +77,7 @@ def counting(table: Kernels, write: Generator, op: type[Operation], open_axis: C
             return e.allocate(result.dtype, result.lens())
         result = op.bounded(shapes, [None if a is None else e.constant(a) for a in args])
         axis = open_axis(op) % result.rank
-        lens = [int(bounds(d)[1]) if a == axis else d for a, d in enumerate(result.dims)]
+        lens = [int_or_traced(bounds(d)[1]) if a == axis else d for a, d in enumerate(result.dims)]
         rows_outermost = [axis, *(a for a in range(len(lens)) if a != axis)]
         found = e.allocate(result.dtype, lens, packed_strides(lens, rows_outermost))
         count = e.allocate(dt.int64, [1])
