@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..ir.module import Module
     from ..targets.lowered import Lowered
     from ..targets.reuse import Reuse
-    from ..targets.runner import Timing
+    from ..targets.runner import Runner, Timing
     from .changing_extents import ChangingExtents
     from .open_pieces import OpenPart
     from .pieces import PieceRunner
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 NOTHING: Final[Mapping[str, Argument]] = {}
 UNTOUCHED: Final[Mapping[str, int]] = {}
 REPEATS: Final = 16  # cached prepared calls
+SPECIALIZED: Final = (
+    3  # sets of numbers that a run has found, for which a program is compiled before it takes them as arguments
+)
 INSTANCES: Final = 64  # cached instances of any program
 # limits of small programs: cached instances, and their instructions in total (some kilobytes each)
 MOST_INSTANCES: Final = 256
@@ -99,6 +102,11 @@ class Executable:
         self._changing: ChangingExtents | None = None  # created with the first instance of a dynamic program
         # of a piece of another program: the symbols of the extents that it takes as arguments
         self._opens: frozenset[str] | None = None
+        # runs the pieces of a program in which values decide extents, and may again be made
+        self._selected: Runner | None = None
+        self._selects = (
+            target.own_memory and target.opens_programs and not any(s.dynamic() for s in self.parameters.values())
+        )
         self._instances = Instances(self.parameters, self._may_keep, self._instantiate, self._forget_repeats)
 
     @property
@@ -194,10 +202,13 @@ class Executable:
         try:
             with limited(self.options.limit_bytes):
                 instance = instance or self.instance(values)
-                if wanted is not None and instance.checked:
+                if wanted is not None and instance.checked and self._selected is None:
                     return self._some(values, instance, wanted)
-                results = instance.runner.run(values)
-            if not instance.fresh:
+                selected = self._selected
+                results = (selected or instance.runner).run(values)
+            if self._selects and instance.runner.specialized > SPECIALIZED:
+                self._select()
+            if selected is not None or not instance.fresh:
                 instance.check(results, self.target, lambda: self.module.output_shapes())
                 results = owned(results, values, instance.literals)
             return results if wanted is None else [results[n] for n in wanted]
@@ -298,8 +309,10 @@ class Executable:
             values = self.bind(parameters)
             runner = self.instance(values).runner
         places = self._arguments.places_in(parameters) if len(parameters) > len(self.parameters) else {}
-        enqueued = runner.run_async(values, stream, places)
+        enqueued = None if self._selected is not None else runner.run_async(values, stream, places)
         if enqueued is None:
+            if self.target.own_memory:
+                self.context.finish()  # the arguments may still be being written
             return self._arguments.deliver(self.run_bound(values), places)
         results = self._arguments.deliver([Argument.from_value(v) for v in enqueued], places)
         if key is not None and all(described is not None for _, described in key):
@@ -432,6 +445,24 @@ class Executable:
         return lower_module(
             lambda: self.module, shapes, self.target, self.context, self.options, self.overwritten, reuse
         )
+
+    def _select(self) -> None:
+        """Cuts the program into pieces that take numbers found in a run as arguments, if the target has such programs."""
+        from .device_pieces import DeviceMemory
+        from .open_pieces import OpenPieces
+
+        def failed() -> None:
+            self._selected = None
+
+        with self._lock:
+            if not self._selects:
+                return
+            self._selects = False
+            if self.overwritten or self.watches or self.options.validate or self.options.exhaustive_tune:
+                return
+            memory = DeviceMemory(self.context, self.options.offload_copy)
+            made = OpenPieces.program(self.module, {}, frozenset(), self._part, failed, memory)
+            self._selected = None if made is None else made.runner
 
     def note_lost(self) -> None:
         """Notes extensions of plugins to targets and frontends that could not be loaded; logs each once per process."""

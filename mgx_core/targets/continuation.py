@@ -141,6 +141,12 @@ class Continuation(Generic[R]):
         """
         return self.parts.run(args, dict(zip(self.read, values, strict=True)), make, layout_of) if self.outputs else []
 
+    @property
+    def specialized(self) -> int:
+        """How many times a part of it was lowered for numbers that a run has found."""
+        cut = self.outputs and self._whole is None and self.rows is None
+        return max((part.specialized for part in self.parts.parts), default=0) if cut else 0
+
     def whole(self, make: Callable[[Module], R | None]) -> R | None:
         """Returns one runner for all row counts, which computes the maximum number of rows.
 

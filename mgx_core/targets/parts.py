@@ -95,6 +95,7 @@ class Part(Generic[R]):
             n: o.shape for n, o in enumerate(module.outputs) if isinstance(o.result, Shape) and o.result.dynamic()
         }
         self._extents = list(dict.fromkeys(_extents(module)))
+        self.specialized = 0  # times that it was lowered
         self._runners: Recent[R] = Recent(KEPT)
         self._keys: Recent[Hashable] = Recent(KEPT * KEPT)  # keys of runners, by observed extents
 
@@ -150,6 +151,7 @@ class Part(Generic[R]):
         if found is None:
             orders = {n: one.order for n, one in taken.items() if one.order != tuple(range(len(one.order)))}
             dims = {name: one.dims for name, one in taken.items()}
+            self.specialized += 1
             with rarer_collections():
                 found = self._runners.put(at, make(self.lowered(dims, values, symbols_of(before), orders)))
         return found

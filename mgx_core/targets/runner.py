@@ -49,6 +49,15 @@ class Runner:
     """True if every result of `run` is an array that owns its memory and has no other reference; otherwise results that alias
     an argument or a constant are copied."""
 
+    @property
+    def specialized(self) -> int:
+        """How many times runs had to compile a part of the program for numbers that they found.
+
+        If these keep changing, the program is cut into pieces that take them as arguments (`Target.open_program`).
+        Default: 0.
+        """
+        return 0
+
     def run(self, args: Sequence[Value]) -> list[Value]:
         """Runs with values of the module's parameters, in order; returns the results.  Thread-safe."""
         raise NotImplementedError(f"{type(self).__name__} derives from Runner and defines no run(args)")

@@ -145,6 +145,10 @@ class GpuRunner(Runner):
 
     # running
 
+    @property
+    def specialized(self) -> int:
+        return 0 if self.continuation is None else self.continuation.specialized
+
     def run(self, args: Sequence[Any]) -> list[Any]:
         if self.continuation_run is not None:
             return self.continuation_run.run(args)

@@ -17,6 +17,7 @@ from opened_program import opened
 import mgx_core as mgx
 from mgx_core.run.arguments import Arguments
 from mgx_core.run.changing_extents import WHOLE
+from mgx_core.run.executable import SPECIALIZED
 from mgx_core.types.dim import symbol
 from mgx_gpu_hip import open_run
 from mgx_gpu_hip.emitter import GpuEmitter
@@ -450,8 +451,8 @@ def test_attention_of_any_length_is_one_program(kind: str) -> None:
         np.testing.assert_allclose(got, want.to_numpy(), rtol=close, atol=close)
 
 
-def selecting(target: Any) -> mgx.Program:
-    """Returns a program that suppresses boxes, and selects rows of the others twice by value."""
+def selecting(target: Any, n: Any) -> mgx.Program:
+    """Returns a program that suppresses n boxes, and selects rows of the others twice by value."""
     rng = np.random.default_rng(9)
     program = mgx.Program()
     m = program.get_main_module()
@@ -459,7 +460,7 @@ def selecting(target: Any) -> mgx.Program:
     def add(name: str, *xs: Any, **attributes: Any) -> Any:
         return m.add(mgx.op(name, **attributes), *xs)
 
-    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n", 0, 9999), 4]))
+    x = m.add_parameter("x", mgx.Shape("float32", [n, 4]))
     w = m.add_literal(rng.standard_normal((4, 4)).astype(np.float32))
     y = add("tanh", add("dot", x, w))
     scores = add("unsqueeze", add("reduce_max", x, axes=[1]), axes=[0])  # exact, so that the order is certain
@@ -481,7 +482,7 @@ def selecting(target: Any) -> mgx.Program:
 
 
 def test_numbers_of_selected_rows_are_arguments(target: GpuTarget, compiled: list[Any]) -> None:
-    program, reference = selecting(target), selecting(mgx.get_target("ref"))
+    program, reference = (selecting(t, symbol("n", 0, 9999)) for t in (target, mgx.get_target("ref")))
     rng = np.random.default_rng(10)
     for step, (n, scale) in enumerate(
         [(20, 1), (30, 1), (40, 1), (50, 1), (130, 2), (33, 0.5), (64, 1), (25, 2), (9, 1)]
@@ -498,6 +499,23 @@ def test_numbers_of_selected_rows_are_arguments(target: GpuTarget, compiled: lis
         x = (rng.standard_normal((n, 4)) * scale).astype(np.float32)
         for got, want in zip(program.run({"x": x}), reference.run({"x": x}), strict=True):
             np.testing.assert_allclose(got.to_numpy(), want.to_numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_numbers_of_selected_rows_of_fixed_arguments_are_arguments(target: GpuTarget, compiled: list[Any]) -> None:
+    program, reference = (selecting(t, 48) for t in (target, mgx.get_target("ref")))
+    rng, given = np.random.default_rng(11), np.zeros((48, 4), np.float32)
+    reference.run({"x": given})
+    runner = program.executable.instances()[0].runner  # type: ignore[union-attr]
+    before: Any = None
+    for step in range(14):
+        x = given if step == 13 else (rng.standard_normal((48, 4)) * rng.choice([0.5, 1, 2])).astype(np.float32)
+        if step == 9:
+            assert runner.specialized > SPECIALIZED
+            before = runner.specialized, len(compiled)
+        for got, want in zip(program.run({"x": x}), reference.run({"x": x}), strict=True):
+            np.testing.assert_allclose(got.to_numpy(), want.to_numpy(), rtol=1e-5, atol=1e-6)
+        if 9 <= step < 13:
+            assert before == (runner.specialized, len(compiled))
 
 
 def test_offsets_that_need_64_bits_do_not_fit() -> None:
