@@ -88,6 +88,13 @@ class TracedEmission:
         other = self.other()
         return other is not None and agree(self, other)
 
+    def is_valid_where(self, other: TracedEmission) -> bool:
+        """Returns True if it has no conditions that another emission for the same extents does not have."""
+        mine, others = (
+            {(e.trace.plain(str(dim)), relation) for dim, relation in e.trace.conditions} for e in (self, other)
+        )
+        return mine <= others
+
     def fits(self) -> Callable[[Mapping[str, int]], bool]:
         """Returns a function of extents by symbol that tests whether the schedule is valid for them."""
         names, test = list(self.where), self.trace.test()

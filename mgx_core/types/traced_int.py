@@ -48,7 +48,11 @@ class Trace:
 
     def text(self, number: int) -> str:
         """Returns the expression of a number as text, which is the same in a trace like this one."""
-        return str(dim_of(number)).replace(self._suffix, "")
+        return self.plain(str(dim_of(number)))
+
+    def plain(self, text: str) -> str:
+        """Returns a text of expressions as a trace like this one has it."""
+        return text.replace(self._suffix, "")
 
     def formatted(self, number: int) -> str:
         """Returns a number as part of a text, such as source code.  Default: its value, without the expression."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .tier_up import TierUp
+from .tier_up import TierUp, compiled_later
 
 if TYPE_CHECKING:
     from mgx_core.targets.schedule import Step
@@ -24,7 +24,7 @@ class NativeRun:
         self.taken = list(taken)
         self._reads_all = self.taken == list(range(len(self.taken)))
         self.hosted: list[Step] = list(hosted)
-        self.tier_up = TierUp(program)
+        self.tier_up = TierUp(compiled_later(program))
         self._counting = self.tier_up.pending
 
     def _count(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping
 
 from mgx_core.targets.lowered import Lowered
@@ -11,7 +12,7 @@ from mgx_core.types.shape import AnyShape
 from mgx_core.types.traced_int import Trace, value_of
 
 from .emitter import CpuEmitter
-from .open_run import OpenRun, agree, compile_slow_loops
+from .open_run import SLOW, OpenRun, agree, compile_loops
 from .runner import NativeRunner
 
 __all__ = ["open_program"]
@@ -30,12 +31,19 @@ def open_program(
     schedule = first.schedule
     if schedule.split.rest or schedule.split.counted or not schedule.steps:
         return None
-    if compile_slow_loops(schedule, first.emitter.engine):
+    if compile_loops(schedule, first.emitter.engine, SLOW):
         first = first.again()
         schedule = first.schedule
-    if not first.is_general(lambda one, other: agree(one.schedule, other.schedule)):
+    if not first.is_general(_agree):
         return None
-    run = OpenRun(schedule, first.emitter, list(first.where.values()))
+
+    def faster() -> None:
+        if compile_loops(schedule, first.emitter.engine):
+            made, runs = first.again(), there()
+            if runs is not None and made.is_valid_where(first) and made.is_general(_agree):
+                runs.program = OpenRun(made.schedule, made.emitter, list(made.where.values()))
+
+    run = OpenRun(schedule, first.emitter, list(first.where.values()), faster)
     steps = schedule.steps
     runner = NativeRunner(
         schedule.module,
@@ -45,7 +53,12 @@ def open_program(
         [(value_of(s.flops), value_of(s.bytes), s.kernel) for s in steps],
         lambda: [s.instruction for s in steps],
     )
+    there = weakref.ref(runner)
     return OpenProgram(runner, first.fits(), lambda: schedule.placements, first.emitter.replaced)
+
+
+def _agree(one: TracedEmission, other: TracedEmission) -> bool:
+    return agree(one.schedule, other.schedule)
 
 
 def _begin(emitter: CpuEmitter, trace: Trace) -> None:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from ctypes import string_at
 from enum import IntEnum
+from operator import gt
 from typing import TYPE_CHECKING, Any, Final
 
 from mgx_core.named_tuples import NamedTuple
@@ -20,11 +21,12 @@ from .emitter import CpuEmitter, NotOpen
 from .jit.deferred import Deferred
 from .native_library import native
 from .native_program import install
+from .tier_up import TierUp, due_after
 
 if TYPE_CHECKING:
     from .jit.engine import Engine
 
-__all__ = ["OpenRun", "agree", "compile_slow_loops"]
+__all__ = ["SLOW", "OpenRun", "agree", "compile_loops"]
 
 
 SLOW: Final = 20_000  # nanoseconds that a run loses to interpreting a loop
@@ -173,12 +175,12 @@ def _has_traced(value: Any) -> bool:
     return type(value) is TracedInt
 
 
-def compile_slow_loops(schedule: Schedule, engine: Engine) -> bool:
-    """Compiles loops that an emission would interpret at a considerable cost; returns True if there are any.
+def compile_loops(schedule: Schedule, engine: Engine, excess: int = 0) -> bool:
+    """Compiles loops that an emission would interpret, so that the next one finds them; returns True if there are any.
 
-    An open program runs often, and its loops are not replaced later.
+    excess: the fewest nanoseconds that a run loses to interpreting one of them.
     """
-    slow = [loop for loop in TracedCalls(schedule).deferred if Deferred(*loop).excess >= SLOW]
+    slow = [loop for loop in TracedCalls(schedule).deferred if Deferred(*loop).excess >= excess]
     if slow:
         from .jit.compile_deferred import compile_deferred
 
@@ -214,12 +216,18 @@ class OpenRun:
     """A native program for all values of traced extents, with the interface of `NativeRun`.
 
     Threads that run at once have a copy of the program each.
-    emitter: of the schedule; where: of each traced extent, the parameter and axis that have it; interpreted: descriptions of its
-    interpreted loops.
+    emitter: of the schedule; where: of each traced extent, the parameter and axis that have it; faster: replaces the program by
+    one whose loops are all compiled; interpreted: descriptions of its interpreted loops.
     Errors: NotOpen if a step other than a loop depends on the extents.
     """
 
-    def __init__(self, schedule: Schedule, emitter: CpuEmitter, where: Sequence[tuple[int, int]]) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        emitter: CpuEmitter,
+        where: Sequence[tuple[int, int]],
+        faster: Callable[[], object] | None = None,
+    ) -> None:
         assert emitter.trace is not None
         self._schedule, self._trace, self._sizes = schedule, emitter.trace, emitter.sizes
         self._place = (emitter.alignment, emitter.reuse)
@@ -238,8 +246,12 @@ class OpenRun:
         self._rooms = Rooms(lambda *extents: self._numbers(*extents)[self._count :], len(self._where), LARGE)
         self._calls = traced
         self.interpreted = traced.deferred
+        lost = sum(Deferred(*loop).excess for loop in self.interpreted)
+        self.tier_up = TierUp([(due_after(lost), faster)] if faster is not None and self.interpreted else [])
 
     def run(self, args: Sequence[Any]) -> list[Any]:
+        if self.tier_up.pending:
+            self.tier_up.count()
         results: list[Any] = self._on(args, lambda native, given: native.run_arrays(given))
         return results
 
@@ -263,7 +275,7 @@ class OpenRun:
             return program
         numbers = self._numbers(*extents)
         rooms = numbers[self._count :]
-        if program is None or any(size > room for size, room in zip(rooms, program.rooms, strict=True)):
+        if program is None or any(map(gt, rooms, program.rooms)):
             program = self._built(extents, rooms)
         program.native.assign(numbers[: self._count])
         return program._replace(extents=extents)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
-from mgx_core import DeviceError
+from mgx_core import MgxError
 
 from .jit.deferred import Deferred
 
-__all__ = ["TierUp"]
+__all__ = ["TierUp", "compiled_later", "due_after"]
 
 # nanoseconds lost to interpretation after which a loop is compiled: in a program that runs often, and in any
 MAX_LOST: Final = 1_000_000
@@ -22,15 +24,14 @@ MIN_RUNS: Final = 8  # runs before a program counts as running often: most proce
 
 
 class TierUp:
-    """Counts the runs of a native program and compiles its interpreted loops on a background thread.
+    """Counts the runs of a program and compiles its interpreted loops on a background thread.
 
-    A compiled loop replaces its bytecode while the program keeps running; both compute bit-identical results.
+    Compiled loops replace bytecode while the program keeps running; both compute bit-identical results.
+    tasks: what compiles and replaces loops, each with the number of runs after which it is due.
     """
 
-    def __init__(self, program: Any) -> None:
-        self._program = program
-        found = ((_due(deferred), step, deferred) for step, deferred in program.deferred_loops())
-        self._queue = tuple(sorted(found, key=lambda x: x[:2]))
+    def __init__(self, tasks: Iterable[tuple[int, Callable[[], object]]]) -> None:
+        self._queue = tuple(sorted(tasks, key=lambda task: task[0]))
         self._runs = 0
         self._thread: threading.Thread | None = None
 
@@ -57,28 +58,38 @@ class TierUp:
             thread.join()
 
     def _compile(self, runs: int) -> None:
-        from .jit.compile_deferred import compile_deferred
-        from .shared import shared
+        while (task := self._next(runs)) is not None:
+            with suppress(MgxError):  # the loop stays interpreted
+                task()
 
-        while (found := self._next(runs)) is not None:
-            _, step, deferred = found
-            with suppress(DeviceError):  # the loop stays interpreted
-                kernel = compile_deferred(deferred, shared().engine)
-                if not kernel.after and not kernel.workspace_bytes:
-                    where = kernel.address, kernel.args, kernel.work, kernel.grain, kernel.scratch_bytes
-                    self._program.replace_loop(step, *where)
-
-    def _next(self, runs: int) -> tuple[int, int, Any] | None:
-        """Dequeues a loop that is due after `runs` runs; None if there is none."""
+    def _next(self, runs: int) -> Callable[[], object] | None:
+        """Dequeues a task that is due after `runs` runs; None if there is none."""
         with _lock:
             if not self._queue or self._queue[0][0] > runs:
                 return None
-            found, *rest = self._queue
+            (_, found), *rest = self._queue
             self._queue = tuple(rest)
             return found
 
 
-def _due(deferred: Any) -> int:
-    """Returns the number of runs after which a loop is compiled."""
-    excess = max(1, Deferred(*deferred).excess)
-    return min(max(MIN_RUNS, MAX_LOST // excess), max(1, COMPILING // excess))
+def due_after(excess: int) -> int:
+    """Returns the number of runs after which loops are compiled that lose this many nanoseconds in each."""
+    return min(max(MIN_RUNS, MAX_LOST // max(1, excess)), max(1, COMPILING // max(1, excess)))
+
+
+def compiled_later(program: Any) -> list[tuple[int, Callable[[], object]]]:
+    """Returns tasks that compile the interpreted loops of a native program, see `TierUp`."""
+    return [
+        (due_after(Deferred(*deferred).excess), partial(_compile, program, step, deferred))
+        for step, deferred in program.deferred_loops()
+    ]
+
+
+def _compile(program: Any, step: int, deferred: Any) -> None:
+    """Compiles a loop and replaces its bytecode."""
+    from .jit.compile_deferred import compile_deferred
+    from .shared import shared
+
+    kernel = compile_deferred(deferred, shared().engine)
+    if not kernel.after and not kernel.workspace_bytes:
+        program.replace_loop(step, kernel.address, kernel.args, kernel.work, kernel.grain, kernel.scratch_bytes)

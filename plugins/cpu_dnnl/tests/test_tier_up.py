@@ -310,7 +310,9 @@ def test_a_product_of_bytes_and_its_epilogue_are_two_loops_before(
     np.testing.assert_array_equal(first, np.asarray(program.run(given)[0]))
 
 
-def test_slow_loops_of_open_programs_are_compiled_before_they_run(engine: Engine) -> None:
+def test_slow_loops_of_open_programs_are_compiled_before_they_run_and_others_once_they_ran_often(
+    engine: Engine,
+) -> None:
     program = mgx.Program()
     m = program.get_main_module()
     x = m.add_parameter("x", mgx.Shape("int64", [symbol("n"), 8]))
@@ -331,4 +333,10 @@ def test_slow_loops_of_open_programs_are_compiled_before_they_run(engine: Engine
     for factor in (3, 5, 7, 11):
         wanted = wanted * np.maximum(given, -wanted) - factor
     np.testing.assert_array_equal(many.runner.run([given])[0], wanted)
+    before = engine.compiled
+    for n in range(2, 70):
+        np.testing.assert_array_equal(few.runner.run([given[:n]])[0], wanted[:n])
+    assert few.runner.program.interpreted and engine.compiled == before
+    few.runner.program.tier_up.finish()
+    assert not few.runner.program.interpreted
     np.testing.assert_array_equal(few.runner.run([given[:70]])[0], wanted[:70])
