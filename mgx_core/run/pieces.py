@@ -22,7 +22,7 @@ from ..ir.module import Module, within
 from ..ir.ordering import reads
 from ..ir.symbols import introduced, lone_symbols, mentioned
 from ..named_tuples import NamedTuple
-from ..ops.control import FusedReduce, PointwiseGroup
+from ..ops.control import FusedReduce, GetTupleElem, PointwiseGroup
 from ..ops.elementwise import Pointwise
 from ..ops.fill import DimensionsOf, DynamicRange
 from ..ops.reduce import Reduce
@@ -206,7 +206,7 @@ class Pieces:
         make: compiles a piece; memory: keeps values of fixed extents at fixed addresses; open: the piece after the instructions
         that decide extents takes these as arguments and is not recompiled.
         """
-        divided = _divided(module, changing, open, open and memory is not None)
+        divided = _divided(module, changing, open)
         if divided is None or (memory is not None and not all(isinstance(o.result, Shape) for o in module.outputs)):
             return None
         numbers = {p: n for n, p in enumerate(module.parameters.values())}
@@ -277,44 +277,32 @@ def _counts(ins: Instruction, counted: Callable[[Instruction], bool]) -> bool:
     )
 
 
-def _counted_first(
+def _decided_first(
     computed: Sequence[Instruction],
-    makers: Iterable[Instruction],
+    makers: Mapping[str, Instruction],
     needs: Callable[[Instruction], Iterable[Instruction]],
 ) -> list[list[Instruction]]:
-    """Returns the instructions that decide extents, and all others; no parts if the former do more than count.
+    """Returns the instructions that decide extents, those that the extents decided by these decide, and so on; all others last.
 
     makers: the instructions that define extents; needs: as of `in_parts`.
     """
-    waiting, found = list(makers), set[Instruction]()
-    while waiting:
-        ins = waiting.pop()
-        if not (ins in found or given(ins)):
-            found.add(ins)
-            waiting += needs(ins)
-    if not all(_counts(ins, found.__contains__) for ins in found):
-        return []
-    parts = [[i for i in computed if i in found], [i for i in computed if i not in found]]
-    return parts if all(parts) else []
-
-
-def _by_stage(
-    computed: Sequence[Instruction],
-    makers: Iterable[Instruction],
-    needs: Callable[[Instruction], Iterable[Instruction]],
-) -> list[list[Instruction]]:
-    """Returns the instructions by how many of those that define extents by values they depend on, one after the other.
-
-    makers, needs: as of `_counted_first`.
-    """
-    stages: dict[Instruction, int] = {}
-    deciding = set(makers)
+    level: dict[Instruction, int] = {}  # the number of decisions in a row before an instruction
+    deciding = set(makers.values())
     for ins in computed:
-        stages[ins] = max((stages[n] + (n in deciding) for n in needs(ins) if n in stages), default=0)
-    found: list[list[Instruction]] = [[] for _ in range(1 + max(stages.values()))]
-    for ins, stage in stages.items():
-        found[stage].append(ins)
-    return found
+        level[ins] = max((level[i] + (i in deciding) for i in needs(ins) if i in level), default=0)
+    parts: list[list[Instruction]] = []
+    left = set(computed)
+    for depth in sorted({level[ins] for ins in deciding}):
+        waiting, found = [ins for ins in deciding if level[ins] == depth], set[Instruction]()
+        while waiting:
+            ins = waiting.pop()
+            if ins in left:
+                left.remove(ins)
+                found.add(ins)
+                waiting += (*needs(ins), *(user for user in ins.users if isinstance(user.op, GetTupleElem)))
+        parts.append([ins for ins in computed if ins in found])
+    parts.append([ins for ins in computed if ins in left])
+    return parts if all(parts) else []
 
 
 class _Key(NamedTuple):
@@ -324,12 +312,10 @@ class _Key(NamedTuple):
     kind: _Kind
 
 
-def _divided(
-    module: Module, changing: frozenset[str], open: bool, in_stages: bool
-) -> list[tuple[_Key, _Extracted]] | None:
+def _divided(module: Module, changing: frozenset[str], open: bool) -> list[tuple[_Key, _Extracted]] | None:
     """Returns the pieces of a module in execution order; None if it cannot be split, or too much of it would be recompiled.
 
-    open: as in `Pieces.of`; in_stages: ops that select elements, whose number decides extents, are in such pieces, too.
+    open: as in `Pieces.of`.
     """
     computed = [i for i in module if not given(i)]
     if any(i.op.effect and not i.is_return for ins in computed for i in (ins, *within(ins))):
@@ -349,11 +335,11 @@ def _divided(
         return [*reads(ins), *(makers[name] for name in extents if name in makers)]
 
     if open:
-        parts = _counted_first(computed, makers.values(), needs)
-        kinds.update((ins, k) for part, k in zip(parts, (_Kind.COUNTED, _Kind.CHANGING), strict=False) for ins in part)
-        if not parts and in_stages:
-            parts = _by_stage(computed, makers.values(), needs)
-            kinds.update((ins, _Kind.CHANGING) for ins in computed)
+        parts = _decided_first(computed, makers, needs)
+        for part in parts:
+            inside = frozenset(part)
+            counts = part is not parts[-1] and all(_counts(ins, inside.__contains__) for ins in part)
+            kinds |= dict.fromkeys(part, _Kind.COUNTED if counts else _Kind.CHANGING)
     else:
         parts = in_parts(module, kind, needs)
     if len(parts) < 2:

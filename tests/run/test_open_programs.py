@@ -142,6 +142,41 @@ def test_an_extent_that_a_value_decides_is_an_argument(compiled: list[Any]) -> N
     assert len(compiled) == before
 
 
+def test_numbers_of_rows_that_products_decide_are_arguments(compiled: list[Any]) -> None:
+    """Rows whose sum is positive are selected, then those whose last element is; counts are also 0 and 1."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("t", 0, 999), 4]))
+
+    def selected(rows: Any, by: Any) -> Any:
+        zero = m.add(mgx.op("multibroadcast", out_lens=by.shape.dims), m.add_literal(np.float32(0)))
+        places = m.add(mgx.op("nonzero"), m.add(mgx.op("greater"), by, zero))
+        return m.add(mgx.op("gather", axis=0), rows, m.add(mgx.op("squeeze", axes=[0]), places))
+
+    def last(rows: Any) -> Any:
+        return m.add(mgx.op("squeeze", axes=[1]), m.add(mgx.op("slice", axes=[1], starts=[3], ends=[4]), rows))
+
+    sums = m.add(mgx.op("squeeze", axes=[1]), m.add(mgx.op("reduce_sum", axes=[1]), x))
+    once = selected(m.add(mgx.op("exp"), x), sums)
+    shifted = m.add(mgx.op("log"), once)
+    m.add_return([once, selected(shifted, last(shifted))])
+    program.compile(opening(compiled))
+    rng = np.random.default_rng(0)
+    for step, rows in enumerate([*range(5, 5 + WHOLE), 40, 90, 33, 30, 31, 32, 50, 60, 70, 71, 72]):
+        given = rng.standard_normal((rows, 4)).astype(np.float32)
+        kept = 1 if step % 3 == 1 else 0 if step % 3 == 2 else rows // 2
+        given[kept:] = -abs(given[kept:])
+        given[:kept] = abs(given[:kept])
+        given[: kept // 2, 3] *= -0.01
+        if step == WHOLE + 4:
+            before = len(compiled)
+        one, two = (np.asarray(r) for r in program.run({"x": given}))
+        chosen = given[given.sum(1) > 0]
+        np.testing.assert_allclose(one, np.exp(chosen), rtol=1e-5)
+        np.testing.assert_allclose(two, chosen[chosen[:, 3] > 0], rtol=1e-4, atol=1e-5)
+    assert len(compiled) == before
+
+
 def test_attempts_to_open_a_program_end() -> None:
     asked: list[Any] = []
     target: Any = type(mgx.get_target("cpu"))()

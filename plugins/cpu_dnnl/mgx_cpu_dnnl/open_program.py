@@ -29,7 +29,7 @@ def open_program(
     if first is None:
         return None
     schedule = first.schedule
-    if schedule.split.rest or schedule.split.counted or not schedule.steps:
+    if schedule.split.rest or not schedule.steps:
         return None
     if compile_loops(schedule, first.emitter.engine, SLOW):
         first = first.again()
