@@ -81,6 +81,9 @@ def test_every_width_of_a_row(compiled: Any, channels: int, step: int, window: i
         ((1, 32, 2, 30), (7, 7), [3, 3, 3, 3], [1, 1], [1, 1]),
         ((3, 40, 1, 30), (3, 3), [1, 1, 1, 1], [2, 2], [1, 1]),
         ((2, 40, 33), (5,), [2, 2], [2], [1]),
+        ((2, 40, 33), (31,), [15, 15], [1], [1]),
+        ((1, 20, 50), (15,), [14, 0], [1], [1]),
+        ((1, 32, 70), (64,), [0, 0], [1], [1]),
     ],
 )
 def test_windows(compiled: Any, lens: Any, window: Any, padding: list[int], stride: list[int], gaps: list[int]) -> None:
@@ -106,6 +109,19 @@ def test_inputs_from_afar(compiled: Any, channels: int, step: int, left: bool, m
     ours(check(compiled, x, numbers(channels, 1, 5, 5), [2] * 4, [step] * 2, [1, 1]))
     monkeypatch.setattr(depthwise_convolution, "UNCACHED_BYTES", x.nbytes)
     ours(check(compiled, x, numbers(channels, 1, 3, 3), [1] * 4, [step] * 2, [1, 1]))
+
+
+def test_the_zeros_that_complete_a_long_window_meet_no_infinities(compiled: Any) -> None:
+    def build(m: mgx.Module) -> mgx.Instruction:
+        given = m.add_parameter("x", mgx.shape(type="float32", lens=[1, 32, 60]))
+        return m.add(mgx.op("convolution", padding=[0, 0], group=32), given, m.add_literal(numbers(32, 1, 31)))
+
+    x = numbers(1, 32, 60)
+    x[..., 31] = np.inf
+    program, steps = compiled(build, fast_math=False)
+    (found,) = program.run({"x": x})
+    assert "conv depthwise" not in steps
+    assert np.isfinite(found.to_numpy()).sum() == 32
 
 
 def test_infinite_weights_are_left_to_onednn(compiled: Any) -> None:

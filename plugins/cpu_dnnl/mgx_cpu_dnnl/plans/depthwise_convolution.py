@@ -1,13 +1,15 @@
 """Depthwise convolutions, and groups of 2, 4 and 8 channels, by a native loop for processors with AVX-512.
 
 oneDNN 3.2 loads an input for every multiplication.  This loop keeps the window's weights and the sums of up to 14 columns of one
-or two rows in registers, and loads each input once for all its multiplications.  Images are float32 or bfloat16.
+or two rows in registers, and loads each input once for all its multiplications.  Images are float32 or bfloat16.  Long windows of
+one axis are computed in rows: of an image whose rows are the same memory, each beginning where the taps of the one before end.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Final
 
@@ -25,6 +27,7 @@ from ..emitter import CpuEmitter, is_traced
 from ..jit.native_loop import bits_of
 from ..native_library import native
 from .anchors import of_one_type, offer_anchor
+from .convolution import padded_image
 from .epilogues import Epilogue
 from .links import KINDS, encode_links, input_and_result, two_axes, weights_and_extents
 from .native_loops import native_loop
@@ -56,7 +59,7 @@ def fits(op: Any, x: Shape, w: Shape) -> No | None:
             f"groups with as many outputs as inputs are required, "
             f"got {op.group} groups of {per} inputs, {channels} outputs and {x.rank} axes"
         )
-    if w.lens()[-1] not in WIDTHS.get(per, ()):
+    if w.lens()[-1] not in WIDTHS.get(per, ()) and not _is_long(x.rank, w.lens()):
         return No(f"there is no loop for groups of {per} channels and a window {w.lens()[2:]}")
     return None
 
@@ -67,8 +70,9 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         raise Refused("the processor has no AVX-512")
     weights, lens = weights_and_extents(e, op, x, w, epilogue)
     window = w.lens[2:]
-    strides, gaps, begin, _ = op.sliding(x.lens[2:], window)
-    if strides[-1] > 2 or gaps[-1] > 1 or min(begin) < 0:
+    strides, gaps, begin, end = op.sliding(x.lens[2:], window)
+    long = _is_long(len(x.lens), w.lens)
+    if strides[-1] > (1 if long else 2) or gaps[-1] > 1 or min(begin) < 0 or (long and end[-1] < 0):
         raise Refused(f"stride {strides[-1]}, dilation {gaps[-1]} and padding {begin} are not supported")
     per = w.lens[1]
     if x.shape.dtype is dt.bfloat16 and (per > FOUR or (per > 1 and "amx_bf16" in native().cpu_features())):
@@ -79,16 +83,21 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         raise Refused("the input exceeds the L2 cache, which makes oneDNN faster")
     if not np.isfinite(weights).all():
         raise Refused("the padding is multiplied by weights that are not finite")
+    down, across = _rows_of(window[-1]) if long else two_axes(window, 1)
+    if not e.fast_math and (per == TWO or (long and down * across > window[-1])):
+        raise Refused("zeros that complete groups or windows are multiplied by infinities, which requires fast_math")
     if per == TWO:
-        if not e.fast_math:
-            raise Refused("merging groups of two channels multiplies zeros by infinities, which requires fast_math")
         per = FOUR
     x, out = input_and_result(e, x, w, lens, epilogue)
     links, operands = encode_links(epilogue, lens)
     around, links = _extract_bounds(links)
-    [packed] = e.derived_literals([weights], ("depthwise", LANES), lambda: [_pack(_merge_pairs(weights))])
+    key = ("depthwise", LANES, across)
+    [packed] = e.derived_literals(
+        [weights], key, lambda: [_pack(_merge_pairs(_in_rows(weights, down, across) if long else weights))]
+    )
+    if long:
+        x, begin = _as_rows(e, x, down, across, begin[-1], end[-1] + down * across - window[-1]), (0,)
     height, width = two_axes(lens[2:], 1)
-    down, across = two_axes(window, 1)
     vectors = -(-lens[1] // LANES)
     near = usual(x.shape.dtype.size * LANES * down * two_axes(x.lens[2:], 1)[1])
     block, rows = _partition(lens[0], vectors, height, near, e.threads or native().thread_count())
@@ -112,6 +121,30 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         flops=2 * prod(lens) * prod(w.lens[1:]),
     )
     return out
+
+
+def _is_long(rank: int, w: Sequence[int]) -> bool:
+    """Returns True for windows of one axis that are computed in rows; w: extents of the weights."""
+    return rank == 3 and w[1] == 1 and w[-1] > WIDTHS[1][-1]
+
+
+def _rows_of(taps: int) -> tuple[int, int]:
+    """Returns the rows and the taps in each, which together are the fewest that hold this many."""
+    across = min(WIDTHS[1], key=lambda n: (-(-taps // n) * n, -n))
+    return -(-taps // across), across
+
+
+def _in_rows(w: Array, down: int, across: int) -> Array:
+    """Returns weights [c, 1, taps] as [c, 1, down, across], zero-padded."""
+    return np.pad(w, ((0, 0), (0, 0), (0, down * across - w.shape[2]))).reshape(-1, 1, down, across)
+
+
+def _as_rows(e: CpuEmitter, x: Value, down: int, across: int, begin: int, end: int) -> Value:
+    """Emits x [n, c, w], zero-padded, and returns it as an image of `down` rows, each beginning `across` columns further."""
+    padded = padded_image(e, x, [begin], [end])
+    (n, c, width), (by_image, by_channel, by_column) = padded.lens, padded.strides
+    lens, by = [n, c, down, width - (down - 1) * across], [by_image, by_channel, across * by_column, by_column]
+    return padded.view_at(0, Shape(x.shape.dtype, lens, by))
 
 
 def _is_memory_bound(x: Value, w: Value, step: int) -> bool:
