@@ -62,7 +62,7 @@ class CompiledGraph:
         self.gm = gm
         self.converters = converters
         self.options = options
-        self.static = tuple(static)
+        self.weights = self.static = tuple(static)
         self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.changes = 0
         self._last: Variant | None = None
@@ -72,6 +72,9 @@ class CompiledGraph:
         self._lock = threading.RLock()
 
     def __call__(self, *args: Any) -> list[Any]:
+        last = self._last
+        if last is not None and (not last.static or last.serves(args)):
+            return last.run(args)
         if not self._chosen:
             options = self.options
             narrowed = options.fp16 or options.bf16
@@ -81,9 +84,6 @@ class CompiledGraph:
                 self.gm, self.static, args, trusted=options.freeze, narrowed=narrowed, watched=self.watched
             )
             self._chosen = True
-        last = self._last
-        if last is not None and last.serves(args):
-            return last.run(args)
         key = tuple([args[i].data_ptr() for i in self.static]) if self.static else ()
         found = self._variants.get(key)
         if found is None or (key and not found.current(args)):
@@ -163,16 +163,20 @@ class Variant:
             found = [places[name] for name in self.executable.parameters]
             self.plain = [index for index, _ in found]
             self.turned = [(place, order) for place, (_, order) in enumerate(found) if order is not None]
+        self.all_taken = self.plain == list(range(len(args)))
         # sizes are static (checked by Dynamo's guards)
         self.fixed = tensors and not any(s.dynamic() for s in self.executable.parameters.values())
         self.on_device = None if self.device is None else DeviceResults(self.executable, self.device, self.fixed)
+        # places of the weights among the parameters, and arrays of the last ones with their addresses
+        kept = [i in graph.weights and not args[i].is_neg() for i in self.plain or ()]
+        static = [not s.dynamic() for s in self.executable.parameters.values()]
+        self.lasting = [place for place, weight in enumerate(kept) if weight and static[place]]
+        self._kept: tuple[list[int], list[Any]] = [], []
         self._on_host: Callable[[Sequence[Any]], list[Any]] = self._first_on_host  # with arguments in parameter order
         self._lock = threading.Lock()
 
     def serves(self, args: Sequence[Any]) -> bool:
         """Returns True if the weights are those of this variant and their packed copies are valid."""
-        if not self.static:
-            return True
         if self.device is None:
             return [args[i].data_ptr() for i in self.static] == self.addresses and self.current(args)
         return have_addresses(list(args), self.places, self.numbers) and self.current(args)
@@ -187,17 +191,19 @@ class Variant:
             return not self.executable.outdated or torch.cuda.is_current_stream_capturing()
         if self.versions is not None:
             return [args[i]._version for i in self.static] == self.versions
-        return all(fingerprint.holds(args[i]) for fingerprint, i in zip(self.fingerprints, self.static, strict=True))
+        return all(map(Fingerprint.holds, self.fingerprints, [args[i] for i in self.static]))
 
     def run(self, args: Sequence[Any]) -> list[Any]:
         if self.plain is not None and self.unstored is None:
-            taken = [args[i] for i in self.plain]
-            for place, order in self.turned:
-                taken[place] = taken[place].permute(order)
-            if self.fixed and False not in [t.is_contiguous() for t in taken]:
+            taken = args if self.all_taken else [args[i] for i in self.plain]
+            if self.turned:
+                taken = list(taken)
+                for place, order in self.turned:
+                    taken[place] = taken[place].permute(order)
+            if self.fixed and all(map(torch.Tensor.is_contiguous, taken)):
                 found = self._on_host(taken)
             else:
-                arrays = zip(self.executable.parameters, map(host_array, taken), strict=True)
+                arrays = zip(self.executable.parameters, self._arrays(taken), strict=True)
                 found = [as_tensor(r.value) for r in self.executable.run(dict(arrays))]
             return found if self.unchanged else self._results(args, iter(found))
         values = {name: self._value(args[index], part) for name, index, part in self.given}
@@ -215,7 +221,23 @@ class Variant:
         return found
 
     def _by_arrays(self, taken: Sequence[Any]) -> list[Any]:
-        return [as_tensor(v) for v in self.executable.run_values([host_array(t) for t in taken])]
+        return [as_tensor(v) for v in self.executable.run_values(self._arrays(taken))]
+
+    def _arrays(self, taken: Sequence[Any]) -> list[Any]:
+        """Returns arrays on the memory of arguments in parameter order; those of weights are made once for each address.
+
+        An array keeps its memory, so that equal addresses mean the same memory; sizes and strides of weights are guarded.
+        """
+        if not self.lasting:
+            return list(map(host_array, taken))
+        addresses = [taken[place].data_ptr() for place in self.lasting]
+        known, kept = self._kept  # at once: other threads replace it
+        if addresses != known:
+            kept = [None] * len(taken)
+            for place in self.lasting:
+                kept[place] = host_array(taken[place])
+            self._kept = addresses, kept
+        return [host_array(t) if k is None else k for t, k in zip(taken, kept, strict=True)]
 
     def _value(self, given: Any, part: Part) -> Any:
         """Returns the value of a parameter from an argument (see `_program`)."""

@@ -176,3 +176,27 @@ def test_write_to_a_negated_weight_is_seen() -> None:
     assert fingerprint.holds(weight)
     memory.numpy()[3] = 7j
     assert not fingerprint.holds(weight)
+
+
+def test_arrays_on_passed_weights_are_made_once_for_each_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    before = compiled.host_array
+
+    def counted(tensor: torch.Tensor) -> np.ndarray:
+        made.append(tuple(tensor.shape))
+        return before(tensor)
+
+    monkeypatch.setattr(compiled, "host_array", counted)
+    layer = torch.nn.Linear(128, 64, bias=False)
+    found = torch.compile(layer, backend="mgx", dynamic=True)
+    with torch.no_grad():
+        for rows in (2, 3, 5):
+            x = torch.randn(rows, 128)
+            torch.testing.assert_close(found(x), layer(x))
+        assert made.count((64, 128)) + made.count((128, 64)) == 1
+        layer.weight.mul_(2)  # in the same memory
+        torch.testing.assert_close(found(x), layer(x))
+        assert len(made) == 5
+        layer.weight.data = torch.randn(64, 128)
+        torch.testing.assert_close(found(x), layer(x))
+    assert len(made) == 7
