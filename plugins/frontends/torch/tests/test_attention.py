@@ -55,16 +55,19 @@ def test_batch_axes_are_broadcast(dims: tuple[tuple[int, ...], ...]) -> None:
         torch.testing.assert_close(compiled(q, k, v), functional.scaled_dot_product_attention(q, k, v))
 
 
-@pytest.mark.parametrize("masked", ["", "bool", "float"])
+@pytest.mark.parametrize(("masked", "heads"), [("", 4), ("bool", 4), ("float", 4), ("float", 2), ("", 1)])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
-def test_gradients_of_attention(dtype: torch.dtype, masked: str) -> None:
-    """Its log-sum-exp, which the backward graph takes, is float32 for narrower types."""
-    given = [torch.randn(2, 4, rows, 8, dtype=dtype, requires_grad=True) for rows in (5, 7, 7)]
+def test_gradients_of_attention(dtype: torch.dtype, masked: str, heads: int) -> None:
+    """Its log-sum-exp, which the backward graph takes, is float32 for narrower types; heads of keys may be shared."""
+    given = [
+        torch.randn(2, h, rows, 8, dtype=dtype, requires_grad=True) for h, rows in ((4, 5), (heads, 7), (heads, 7))
+    ]
     masks = {"bool": torch.rand(2, 1, 5, 7) > 0.3, "float": torch.randn(2, 1, 5, 7, dtype=dtype)}
     mask = masks.get(masked)
 
     def total(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        return functional.scaled_dot_product_attention(q, k, v, mask, is_causal=mask is None).square().sum()
+        causal = mask is None
+        return functional.scaled_dot_product_attention(q, k, v, mask, is_causal=causal, enable_gqa=True).square().sum()
 
     def gradients(function: Callable[..., Any]) -> Any:
         return torch.autograd.grad(function(*given, mask), given)

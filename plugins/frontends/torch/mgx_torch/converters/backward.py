@@ -238,11 +238,17 @@ def attention_backward(
         attn_mask = n.convert(attn_mask, wide)
     logits = n.add("attention", q, k, v, attn_mask, causal=is_causal, scale=scale, result_of="masked")
     shares = n.add("exp", n.pointwise("sub", logits, n.unsqueeze(logsumexp, [3])))
+    dims, heads = q.shape.dims, k.shape.dims[1]
+    if heads != dims[1]:  # the heads of q that share one of k: rows of a single head, over which products sum
+        shared = n.static(dims[1], "the number of heads") // n.static(heads, "the number of heads of keys")
+        q, grad, out, shares = (
+            n.reshape(x, (dims[0], heads, dims[2] * shared, x.shape.dims[3])) for x in (q, grad, out, shares)
+        )
     swap = [0, 1, 3, 2]
     grad_v = n.add("dot", n.transpose(shares, swap), grad)
     back = n.add("dot", grad, n.transpose(v, swap))
     row = n.reduce("reduce_sum", n.add("mul", grad, out), [3], True)
     step = n.add("mul", shares, n.pointwise("sub", back, row))
     step = n.add("mul", step, n.full_like(step, factor))
-    found = n.add("dot", step, k), n.add("dot", n.transpose(step, swap), q), grad_v
+    found = n.reshape(n.add("dot", step, k), dims), n.add("dot", n.transpose(step, swap), q), grad_v
     return tuple(n.convert(x, narrow) for x in found)
