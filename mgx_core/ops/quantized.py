@@ -168,7 +168,7 @@ class Quantizelinear(Operation):
             low, high = (b.literal(np.array(v, np.float32)) for v in (to.lowest, to.highest))
             low, high = (b.add(Multibroadcast(out_lens=x.shape.dims), v) for v in (low, high))
             out = b.add(Clip(), out, low, high)
-        return b.add(Convert(target_type=to), out)
+        return b.add(Convert(target_type=to, saturate=to.is_integer or self.saturate), out)
 
 
 @op("dequantizelinear", widens=True)

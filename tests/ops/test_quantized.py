@@ -88,6 +88,12 @@ def test_quantize_to_narrow_floats() -> None:
     ]
 
 
+def test_parts_of_quantization_overflow_if_it_does_not_saturate() -> None:
+    x = np.array([0.3, 500, -1e9, np.nan], F)
+    for kind in (dt.float8_e4m3fn, dt.float8_e5m2):
+        same_as_parts(Quantizelinear(out_type=kind, saturate=False), x, np.array(1, F))
+
+
 def test_quantize_sub_byte_integers() -> None:
     x = np.array([-100, -8, -1, 0, 1, 7, 100], F)
     one = np.array(1, F)
