@@ -89,6 +89,22 @@ def test_kernels_of_a_network_compile_in_half(arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
+def test_selections_compile(arch: str) -> None:
+    """Clang crashed for gfx90a on a loop over the elements of a line that it vectorized."""
+    needs_compiler(arch)
+    program = mgx.Program()
+    m = program.get_main_module()
+    results = []
+    for name, rows, n in (("x", 512, 8192), ("y", 1, 128000)):
+        found = m.add(mgx.op("topk", k=32), m.add_parameter(name, mgx.Shape("half", [rows, n])))
+        results += [m.add(mgx.op("get_tuple_elem", index=i), found) for i in range(2)]
+    m.add_return(results)
+    program.compile(GpuTarget(), target=arch)
+    (instance,) = program.executable.instances()
+    assert all(c.image[:4] == b"\x7fELF" for c in instance.runner.codes)
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("kind", ["half", "float", "double"])
 def test_fourier_transforms_compile(kind: str, arch: str) -> None:
     needs_compiler(arch)

@@ -2,9 +2,9 @@
 
 Short lines: each element counts the elements before it.  Many lines: a wave holds a line in registers and, for few results,
 finds the k-th key bit by bit, otherwise sorts it.  Few elements of longer lines: each thread of a block finds its best key; the
-k-th of these bounds the elements that are ranked.  Other lines are cut into runs that a block sorts in shared memory; sorted runs
-are merged, several at a time: each element finds its rank by a binary search in every other run.  Only the first k elements of a
-run are kept.
+k-th of these bounds the elements that are ranked; blocks share a line if there are few.  Other lines are cut into runs that a
+block sorts in shared memory.  Sorted runs, and what blocks have selected, are merged, several at a time: each element finds its
+rank by a binary search in every other run.  Only the first k elements of a run are kept.
 """
 
 from __future__ import annotations
@@ -45,9 +45,11 @@ MERGED_OF_MANY: Final = 4
 THREADS: Final = 256
 SELECTING: Final = 128  # threads of a block whose waves select
 MAX_RANKED: Final = 256  # maximum elements that a block selects
-MAX_READ: Final = 1 << 18  # maximum elements of a line that a block reads, twice
+MAX_READ: Final = 1 << 18  # maximum elements that a block reads, twice
+MIN_PIECE: Final = 4096  # minimum elements of one of the blocks that share a line
 CANDIDATES: Final = 1024  # maximum elements that a block ranks
 AHEAD: Final = 8  # elements that a thread of a block loads at a time
+FEW_AHEAD: Final = 2  # the same in a loop that rarely runs; clang 22 fails for gfx90a when it vectorizes a loop of one
 
 
 class _Lines(NamedTuple):
@@ -115,11 +117,12 @@ def topk(
         lanes = traits.wave
         body, grid = _selected(lines, lanes), ceil_div(rows, SELECTING // lanes)
         return one_launch("topk", body, [x], outputs, grid, SELECTING, before=order)
-    threads = _selecting_threads(lines, order, traits)
-    if threads:
-        body = _selected_by_blocks(lines, threads, traits.wave)
+    piece = _piece(lines, traits)
+    threads = _selecting_threads(lines, order, traits, piece)
+    if threads and piece == n:
+        body = _selected_by_blocks(lines, threads, traits.wave, piece)
         return one_launch("topk", body, [x], outputs, rows, threads, before=order)
-    return _sorted(lines, order, outputs, traits)
+    return _sorted(lines, order, outputs, traits, threads, piece)
 
 
 def _order(kind: str, largest: bool) -> str:
@@ -222,22 +225,32 @@ def _selected(lines: _Lines, wave: int) -> list[str]:
     ]
 
 
-def _selecting_threads(lines: _Lines, order: str, traits: DeviceTraits) -> int:
-    """Returns the threads of a block that selects from a line; 0 if lines are cut into runs."""
-    n, k = lines.n, lines.k
-    if type(n) is not int or type(k) is not int or "struct" in order:
+def _piece(lines: _Lines, traits: DeviceTraits) -> int:
+    """Returns how many elements of a line a block selects from: a part if lines leave most multiprocessors idle."""
+    n, k, rows = lines.n, lines.k, lines.rows
+    if type(n) is not int or type(k) is not int or type(rows) is not int:
+        return n
+    piece = max(MIN_PIECE, _power_of_two(ceil_div(n, MERGED)))
+    shared = 2 * rows <= traits.sm_count and n >= 2 * piece and ceil_div(n, piece) * k * rows < MANY_ELEMENTS
+    return piece if shared else n
+
+
+def _selecting_threads(lines: _Lines, order: str, traits: DeviceTraits, piece: int) -> int:
+    """Returns the threads of a block that selects from `piece` elements; 0 if lines are cut into runs that are sorted."""
+    k = lines.k
+    if type(piece) is not int or type(k) is not int or "struct" in order:
         return 0
-    threads = THREADS if k <= THREADS // 4 and n <= MAX_HELD * THREADS else traits.max_threads
-    return threads if 2 * THREADS <= n <= MAX_READ and 4 * k <= min(n, threads) and k <= MAX_RANKED else 0
+    threads = THREADS if k <= THREADS // 4 and piece <= MAX_HELD * THREADS else traits.max_threads
+    return threads if 2 * THREADS <= piece <= MAX_READ and 4 * k <= min(piece, threads) and k <= MAX_RANKED else 0
 
 
-def _each(lines: _Lines, threads: int, body: Sequence[str]) -> list[str]:
-    """Returns a loop of a block over the elements `item` of a line, at `at`."""
+def _each(lines: _Lines, threads: int, body: Sequence[str], ahead: int = FEW_AHEAD) -> list[str]:
+    """Returns a loop of a block over the elements `item` of a line, at `at` from `low` to `high`, `ahead` at a time."""
     return [
-        f"for (u32 start = threadIdx.x; start < {lines.n}u; start += {AHEAD * threads}u) {{",
-        f"  UNROLL for (u32 j = 0; j < {AHEAD}u; ++j) {{",
+        f"for (u32 start = low + threadIdx.x; start < high; start += {ahead * threads}u) {{",
+        f"  UNROLL for (u32 j = 0; j < {ahead}u; ++j) {{",
         f"    const u32 at = start + j * {threads}u;",
-        f"    if (at >= {lines.n}u) continue;",
+        "    if (at >= high) continue;",
         f"    const {NAME}_item item = {lines.item('at')};",
         *(f"    {line}" for line in body),
         "  }",
@@ -245,31 +258,26 @@ def _each(lines: _Lines, threads: int, body: Sequence[str]) -> list[str]:
     ]
 
 
-def _selected_by_blocks(lines: _Lines, threads: int, wave: int) -> list[str]:
+def _selected_by_blocks(lines: _Lines, threads: int, wave: int, piece: int) -> list[str]:
     """Returns statements with which a block ranks the elements that are not behind the k-th of its threads' best keys.
 
-    These are few more than k unless many are equal; then the k-th element is found bit by bit, its index, too.
+    These are few more than k unless many are equal; then the k-th element is found bit by bit, its index, too.  The first k of
+    a `piece` less than the line are written to `out`.
     """
-    n, kept, own = lines.n, lines.k, threads // wave
+    n, kept, own, runs = lines.n, lines.k, threads // wave, ceil_div(lines.n, piece)
+    whole = piece == n
+    to = f"out[(u64)blockIdx.x * {kept}u + {{}}]"
     collect = "parts[atomic_add(&state[0], 1u)] = item;"
     every = [
-        "u32 last = 0, before = 0, end = 0;  // the k-th key, how many keys are less, and the index of its last tie that remains",
-        "for (u32 bit = 1u << 31; bit; bit >>= 1) {",
+        f"{NAME}_item last = 0;  // the k-th element: its key, then its index",
+        f"for (u64 bit = 1ull << 63; bit; bit = bit == 1ull << 32 ? {_power_of_two(n + 1) // 2}ull : bit >> 1) {{",
         "  u32 less = 0;",
-        *(f"  {line}" for line in _each(lines, threads, ["less += (u32)(item >> 32) < (last | bit);"])),
-        "  less = block_reduce<Sum>(less, bests);",
-        f"  if (less >= {kept}u) continue;",
-        "  last |= bit;",
-        "  before = less;",
-        "}",
-        f"for (u32 bit = {_power_of_two(n + 1) // 2}u; bit; bit >>= 1) {{",
-        "  u32 less = 0;",
-        *(f"  {line}" for line in _each(lines, threads, ["less += (u32)(item >> 32) == last && at < (end | bit);"])),
-        f"  if (before + block_reduce<Sum>(less, bests) < {kept}u) end |= bit;",
+        *(f"  {line}" for line in _each(lines, threads, ["less += item < (last | bit);"])),
+        f"  if (block_reduce<Sum>(less, bests) < {kept}u) last |= bit;",
         "}",
         "if (threadIdx.x == 0) state[0] = 0u;",
         "__syncthreads();",
-        *_each(lines, threads, [f"if (item <= ((u64)last << 32 | end)) {collect}"]),
+        *_each(lines, threads, [f"if (item <= last) {collect}"]),
         "__syncthreads();",
         f"found = {kept}u;",
     ]
@@ -277,12 +285,12 @@ def _selected_by_blocks(lines: _Lines, threads: int, wave: int) -> list[str]:
         f"SHARED({NAME}_item, parts, [{CANDIDATES}]);",
         f"SHARED(u32, bests, [{threads}]);",
         "SHARED(u32, state, [2]);  // elements found, and the bound of their keys",
-        "const u32 row = blockIdx.x;",
+        f"const u32 row = blockIdx.x / {runs}u, low = blockIdx.x % {runs}u * {piece}u, high = m::min(low + {piece}u, {n}u);",
         *lines.setup,
         *lines.source,
-        *lines.targets,
+        *(lines.targets if whole else []),
         "u32 best = ~0u;",
-        *_each(lines, threads, ["best = m::min(best, (u32)(item >> 32));"]),
+        *_each(lines, threads, ["best = m::min(best, (u32)(item >> 32));"], AHEAD),
         "bests[threadIdx.x] = best;",
         "if (threadIdx.x == 0) state[0] = 0u;",
         "__syncthreads();",
@@ -306,6 +314,7 @@ def _selected_by_blocks(lines: _Lines, threads: int, wave: int) -> list[str]:
                 "const u32 place = atomic_add(&state[0], 1u);",
                 f"if (place < {CANDIDATES}u) parts[place] = item;",
             ],
+            AHEAD,
         ),
         "__syncthreads();",
         "u32 found = state[0];",
@@ -317,9 +326,16 @@ def _selected_by_blocks(lines: _Lines, threads: int, wave: int) -> list[str]:
         "  u32 rank = 0;",
         f"  for (u32 j = 0; j < found; ++j) rank += {NAME}_before(parts[j], mine);",
         f"  if (rank >= {kept}u) continue;",
-        f"  const u32 at = {NAME}_index(mine);",
-        f"  {lines.written('rank', 'at')}",
+        *([f"  const u32 at = {NAME}_index(mine);", f"  {lines.written('rank', 'at')}"] if whole else []),
+        *([] if whole else [f"  {to.format('rank')} = mine;"]),
         "}",
+        *(
+            []
+            if whole
+            else [
+                f"for (u32 t = high - low + threadIdx.x; t < {kept}u; t += {threads}u) {to.format('t')} = {NAME}_none();"
+            ]
+        ),
     ]
 
 
@@ -391,19 +407,22 @@ def _sorted_by_waves(lines: _Lines, wave: int) -> list[str]:
     ]
 
 
-def _sorted(lines: _Lines, order: str, outputs: Sequence[Tensor], traits: DeviceTraits) -> KernelSource:
-    """Returns one launch that sorts runs, and one per merge level."""
+def _sorted(
+    lines: _Lines, order: str, outputs: Sequence[Tensor], traits: DeviceTraits, selecting: int, piece: int
+) -> KernelSource:
+    """Returns one launch that sorts runs, or selects from pieces with `selecting` threads, and one per merge level."""
     n, k, rows = lines.n, lines.k, lines.rows
-    run = min(RUN, 1 << (int(n) - 1).bit_length())
+    run = piece if selecting else min(RUN, 1 << (int(n) - 1).bit_length())
     size = 16 if "struct" in order else 8
     runs, kept = ceil_div(n, run), k if k < run else run
     t = storage_type(lines.x.dtype)
     given, written = f"const {t}* RESTRICT p0", [f"{t}* RESTRICT q0", "i64* RESTRICT q1"]
     source, results = Buffer("input", 0), [Buffer("output", 0), Buffer("output", 1)]
     alone = runs == 1
-    threads = min(run // 2, traits.max_threads)
+    threads = selecting or min(run // 2, traits.max_threads)
     parts = written if alone else [f"{NAME}_item* RESTRICT out"]
-    text = order + kernel(f"{NAME}_runs", [given, *parts], _run(lines, run, runs, kept, alone), threads)
+    body = _selected_by_blocks(lines, threads, traits.wave, piece) if selecting else _run(lines, run, runs, kept, alone)
+    text = order + kernel(f"{NAME}_runs", [given, *parts], body, threads)
     scratch = [] if alone else [rows * runs * kept * size]
     buffers = results if alone else [Buffer("scratch", 0)]
     launches = [KernelLaunch(f"{NAME}_runs", (rows * runs, 1, 1), (threads, 1, 1), (source, *buffers))]
