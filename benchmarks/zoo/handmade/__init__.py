@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import generators, images, others, sequences
+from . import generators, images, lookups, mixers, others, sequences
 from .parts import Network
 
 __all__ = ["NETWORKS", "Network"]
@@ -14,4 +14,6 @@ NETWORKS: Mapping[str, Network] = {
     **generators.NETWORKS,
     **sequences.NETWORKS,
     **others.NETWORKS,
+    **lookups.NETWORKS,
+    **mixers.NETWORKS,
 }
