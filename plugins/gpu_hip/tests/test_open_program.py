@@ -518,6 +518,24 @@ def test_numbers_of_selected_rows_of_fixed_arguments_are_arguments(target: GpuTa
             assert before == (runner.specialized, len(compiled))
 
 
+def test_joined_and_padded_images_of_any_size_are_one_program() -> None:
+    """Widths of vectors need not divide the extents, whose order does not matter either."""
+    built: list[mgx.Program] = []
+    for device in (GpuTarget("host", 1), mgx.get_target("ref")):
+        program = mgx.Program()
+        m = program.get_main_module()
+        x = m.add_parameter("x", mgx.Shape("float16", [1, 3, symbol("h", 0, 999), symbol("w", 0, 999)]))
+        y = m.add(mgx.op("pad", pads=[0, 0, 1, 2, 0, 0, 0, 1], mode="edge"), m.add(mgx.op("reverse", axes=[3]), x))
+        m.add_return([m.add(mgx.op("concat", axis=3), y, m.add(mgx.op("reverse", axes=[2]), y))])
+        program.compile(device)
+        built.append(program)
+    one = opened(built[0], h=17, w=22)
+    for h, w in ((30, 9), (12, 40), (25, 26), (9, 13)):
+        assert one.fits({"h": h, "w": w})
+        given = np.random.default_rng(h).standard_normal((1, 3, h, w)).astype(np.float16)
+        np.testing.assert_array_equal(one.runner.run([given])[0], built[1].run({"x": given})[0].to_numpy())
+
+
 def test_offsets_that_need_64_bits_do_not_fit() -> None:
     program = mgx.Program()
     m = program.get_main_module()

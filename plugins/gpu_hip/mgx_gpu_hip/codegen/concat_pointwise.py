@@ -8,6 +8,7 @@ from math import prod
 from typing import NamedTuple
 
 from mgx_core import Module, No
+from mgx_core.types.traced_int import divides, usual
 
 from .bodies import Body
 from .evaluate import body_function
@@ -110,9 +111,9 @@ def _nest(parts: Sequence[Tensor], axis: int, read: Sequence[Sequence[int]], y: 
     innermost = dims[-1:] if inner.dims else [p.lens[axis] for p in parts]
     width = preferred_width([*parts, y])
     while width > 1 and not (
-        all(n % width == 0 for n in innermost)
+        all(divides(width, n) for n in innermost)
         and all(aligned(t, s, 0, width) for t, s in zip([*parts, y], [*own, result], strict=True))
-        and y.elements >= width * traits.wave * traits.sm_count
+        and usual(y.elements) >= width * traits.wave * traits.sm_count
     ):
         width //= 2
     dims[-1] //= width

@@ -16,6 +16,7 @@ from mgx_core.ops.pad import Pad
 from mgx_core.ops.reshape import Flatten, Reshape, ReshapeLazy, Squeeze, Unsqueeze
 from mgx_core.ops.scalar import convert
 from mgx_core.types.shape import row_major
+from mgx_core.types.traced_int import divides, int_or_traced
 
 from .elements import Coordinates, ElementSource, as_unsigned, each_move, offset_of
 from .extents import plain
@@ -146,10 +147,10 @@ def pad(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | N
     rank = len(x.lens)
     if not isinstance(op, Pad):
         op = Pad(pads=(*[0] * rank, *(m - n for n, m in zip(x.lens, y.lens, strict=True))))
-    begins, ends = [int(p) for p in op.pads[:rank]], [int(p) for p in op.pads[rank:]]
+    begins, ends = ([int_or_traced(p) for p in part] for part in (op.pads[:rank], op.pads[rank:]))
     mode, fill = op.mode, bits(op.value, x.dtype) if op.mode == "constant" else "0"
     left = [n + min(b, 0) + min(e, 0) for n, b, e in zip(x.lens, begins, ends, strict=True)]
-    if mode != "constant" and y.elements and min(left, default=1) <= 0:
+    if mode != "constant" and y.elements and any(n <= 0 for n in left):
         return No(f"an axis of {x.lens} has no elements to repeat in mode {mode!r}")
     x, y = as_unsigned(x), as_unsigned(y)
     maps: list[Map | None] = []
@@ -237,7 +238,7 @@ def concat(op: Any, xs: Sequence[Tensor], y: Tensor, traits: DeviceTraits) -> Ke
         width = 16 // size
         extents = tail[-1:] if tail else ends
         while width > 1:
-            fits = all(e % width == 0 for e in extents) and all(
+            fits = all(divides(width, e) for e in extents) and all(
                 aligned(t, [*o, *([s, *i[:-1]] if tail else []), 1], 0, width)
                 for t, o, s, i in zip([*xs, y], outer.strides, steps, inner, strict=True)
             )
