@@ -1,4 +1,4 @@
-// Max pooling, with and without indices, and col2im.  NaN is propagated, as in numpy.  oneDNN's max pooling ignores NaN and
+// Max pooling, with and without indices, depthwise convolution, and col2im.  NaN is propagated, as in numpy.  oneDNN's max pooling ignores NaN and
 // starts from the lowest finite number instead of minus infinity.
 #include "box.h"
 #include "loops.h"
@@ -303,14 +303,22 @@ struct Reach {
 
 // Extends `count` offsets in `steps` by the taps of all axes but the last, for the windows of row `row` (in row-major order of
 // these axes).  Sets `count` to the number of offsets and returns the index of the image, or of the image's channel, that
-// contains the row.
-inline int64_t outer_taps(const int64_t *axes, const int64_t *counts, int64_t rank, int64_t row, int64_t *steps, int64_t &count) {
+// contains the row.  places: if not null, the offsets of the same taps within the window, which are extended likewise.
+inline int64_t outer_taps(
+        const int64_t *axes, const int64_t *counts, int64_t rank, int64_t row, int64_t *steps, int64_t &count,
+        int64_t *places = nullptr) {
+    int64_t inner = axes[6 * (rank - 1) + 1]; // taps of the axes after this one
     for (int64_t a = rank - 1; a-- > 0; row /= counts[a]) {
         const int64_t *axis = axes + 6 * a;
         const Reach reach(axis, row % counts[a]);
         for (int64_t j = reach.high - reach.low; j-- > 0;) // in descending order, because j = 0 overwrites the source
             for (int64_t t = 0; t < count; ++t)
                 steps[j * count + t] = steps[t] + (reach.first + (reach.low + j) * axis[3]) * axis[5];
+        if (places)
+            for (int64_t j = reach.high - reach.low; j-- > 0;)
+                for (int64_t t = 0; t < count; ++t)
+                    places[j * count + t] = places[t] + (reach.low + j) * inner;
+        inner *= axis[1];
         count *= reach.high - reach.low;
     }
     return row;
@@ -383,6 +391,84 @@ void means_channels_last(void *const *buffers, const int64_t *args, int64_t begi
             const auto count = static_cast<float>(std::max<int64_t>(divisor ? divisor : lines * (along.high - along.low), 1));
             for (int64_t c = 0; c < channels; ++c)
                 to[c] /= count;
+        }
+    }
+}
+
+// Sums the products of 8 V channels with weights over the taps [low, high) of `lines` lines, for P windows `next` elements apart.
+// steps, places: offsets of the lines in x and, in taps, in the window; step: distance of taps in x.
+template <int V, int P, bool whole>
+inline void sums_of_channels(
+        const float *x, const float *w, const int64_t *steps, const int64_t *places, int64_t lines, int64_t low, int64_t high,
+        int64_t step, int64_t channels, int64_t next, float *out, const Lanes &lanes) {
+    __m256 sums[P][V];
+    for (auto &window : sums)
+        for (auto &sum : window)
+            sum = _mm256_setzero_ps();
+    for (int64_t line = 0; line < lines; ++line) {
+        const float *from = x + steps[line] + low * step, *by = w + (places[line] + low) * channels;
+        for (int64_t j = low; j < high; ++j, from += step, by += channels)
+            for (int k = 0; k < V; ++k) {
+                const __m256 weights = eight<whole>(by + 8 * k, lanes);
+                for (int p = 0; p < P; ++p)
+                    sums[p][k] = _mm256_fmadd_ps(eight<whole>(from + p * next + 8 * k, lanes), weights, sums[p][k]);
+            }
+    }
+    for (int p = 0; p < P; ++p)
+        for (int k = 0; k < V; ++k)
+            keep<whole>(out + p * channels + 8 * k, sums[p][k], lanes);
+}
+
+template <int P>
+inline void sums_of_windows(
+        const float *x, const float *w, const int64_t *steps, const int64_t *places, int64_t lines, int64_t low, int64_t high,
+        int64_t step, int64_t channels, int64_t next, float *out) {
+    const Lanes rest(channels % 8);
+    int64_t c = 0;
+    auto sum = [&](auto vectors, auto whole) {
+        constexpr int V = decltype(vectors)::value;
+        sums_of_channels<V, P, whole>(x + c, w + c, steps, places, lines, low, high, step, channels, next, out + c, rest);
+        c += 8 * V;
+    };
+    while (c + 32 <= channels)
+        sum(std::integral_constant<int, 4> {}, std::true_type {});
+    while (c + 8 <= channels)
+        sum(std::integral_constant<int, 1> {}, std::true_type {});
+    if (c < channels) sum(std::integral_constant<int, 1> {}, std::false_type {});
+}
+
+// Channels-last depthwise convolution.  Buffers: x; weights [taps, channels]; dense sums.  Arguments and work items as for
+// `maxima_channels_last`; padding counts as zero.  Scratch memory: two int64 per tap of all axes but the last.
+void sums_channels_last(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
+    auto *x = static_cast<const float *>(buffers[0]);
+    auto *w = static_cast<const float *>(buffers[1]);
+    auto *out = static_cast<float *>(buffers[2]);
+    ArgReader reader(args);
+    const int64_t channels = reader.next(), rank = reader.next();
+    const int64_t *axes = reader.next(6 * rank), *counts = reader.next(rank);
+    const int64_t image = reader.next();
+    const int64_t *last = axes + 6 * (rank - 1), width = counts[rank - 1], step = last[3] * last[5], next = last[2] * last[5];
+    int64_t most = 1;
+    for (int64_t a = 0; a + 1 < rank; ++a)
+        most *= axes[6 * a + 1];
+    auto *steps = static_cast<int64_t *>(scratch), *places = steps + most;
+    for (int64_t row = begin; row < end; ++row) {
+        float *to = out + row * width * channels;
+        int64_t lines = 1;
+        steps[0] = places[0] = 0;
+        const float *from = x + outer_taps(axes, counts, rank, row, steps, lines, places) * image;
+        for (int64_t n = 0; n < width;) {
+            const Reach along(last, n);
+            const float *at = from + along.first * last[5];
+            bool both = n + 1 < width;
+            if (both) {
+                const Reach other(last, n + 1);
+                both = other.low == along.low && other.high == along.high;
+            }
+            const auto sum = both ? &sums_of_windows<2> : &sums_of_windows<1>;
+            sum(at, w, steps, places, lines, along.low, along.high, step, channels, next, to);
+            n += 1 + both;
+            to += (1 + both) * channels;
         }
     }
 }
@@ -476,6 +562,7 @@ void maxima_of_rows(void *const *buffers, const int64_t *args, int64_t begin, in
 
 void add_window_loops(NamedLoops &loops) {
     loops["average_pool_float32"] = &means_channels_last;
+    loops["sum_windows_float32"] = &sums_channels_last;
     loops["max_pool_rows"] = &maxima_of_rows;
     loops["max_pool_float32"] = &maxima_channels_last<float>;
     loops["max_pool_bfloat16"] = &maxima_channels_last<BFloat>;

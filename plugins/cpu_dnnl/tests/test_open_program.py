@@ -192,3 +192,24 @@ def test_products_of_fixed_rows_stay_primitives() -> None:
     made = opened(program, n=9)
     assert made is not None and not made.replaced
     assert "onednn convolution" in [p.kernel for p in made.placements]
+
+
+@pytest.mark.parametrize("channels", [3, 45, 64])
+@pytest.mark.parametrize(("window", "stride", "dilation"), [((3, 4), (1, 3), (2, 1)), ((3, 3), (1, 1), (2, 3))])
+def test_depthwise_windows_with_any_distance_of_taps(channels: int, window: Any, stride: Any, dilation: Any) -> None:
+    """Windows reach beyond the image on all sides, by whole rows of taps at the top."""
+    rng = np.random.default_rng(3)
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [2, channels, symbol("h"), symbol("w")]))
+    weights = rng.standard_normal((channels, 1, *window)).astype(np.float32)
+    how = mgx.op("convolution", padding=[4, 2, 1, 3], stride=stride, dilation=dilation, group=channels)
+    m.add_return([m.add(how, x, m.add_literal(weights))])
+    program.compile(mgx.get_target("cpu"))
+    made = opened(program, h=9, w=14)
+    assert "conv taps" in [s.name for s in made.runner.program._schedule.steps]
+    for h, w in ((9, 14), (31, 8), (6, 50)):
+        given = rng.standard_normal((2, channels, h, w)).astype(np.float32)
+        assert made.fits({"h": h, "w": w})
+        (got,) = made.runner.run([given])
+        np.testing.assert_allclose(got, how.evaluate([given, weights]), rtol=0, atol=1e-5)

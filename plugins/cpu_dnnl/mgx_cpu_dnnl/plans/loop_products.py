@@ -21,11 +21,13 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Buffer, Value, channels_last
 from mgx_core.types.argument import Array
 from mgx_core.types.dtype import DType
-from mgx_core.types.traced_int import TracedInt, surely_equal
+from mgx_core.types.traced_int import TracedInt, larger, surely_equal
 
 from ..emitter import CpuEmitter
-from .native_loops import GRAIN_BYTES, broadcast, copy_into_image, emit_op, native_loop
+from ..layout import as_channels_last
+from .native_loops import GRAIN_BYTES, broadcast, copy_into_image, emit_op, grain_of, native_loop
 from .offer import NUMBERS, offer, only
+from .pooling import Axis, encode_windows
 
 __all__ = ["PLANS", "accumulator_type", "fill_zeros"]
 
@@ -176,8 +178,11 @@ def convolve(
         return out
     window = w.lens[2:]
     stride, dilation, begin, end = op.sliding(x.lens[2:], window)
-    left = _padded(e, x, dtype, begin, end, x_zero)
     group, channels, kernels = op.group, w.lens[1], w.lens[0] // op.group
+    if channels == kernels == 1 and group > 1 and x.shape.dtype is result is dt.float32:
+        _sum_windows(e, x, w, out, [Axis(*n) for n in zip(lens[2:], window, stride, dilation, begin, strict=True)])
+        return out
+    left = _padded(e, x, dtype, begin, end, x_zero)
     width = panel_width(dtype, e.engine.lanes)
     right = _weights(e, w, dtype, group, -(-kernels // width) * width, w_zero)
     places = [
@@ -198,6 +203,20 @@ def convolve(
     )
     e.loop(kernel, [left, right], [out], "convolution")
     return out
+
+
+def _sum_windows(e: CpuEmitter, x: Value, w: Value, out: Value, axes: Sequence[Axis]) -> None:
+    """Emits a depthwise convolution of x [n, c, *s] with w [c, 1, *k], vectors along the channels."""
+    x = as_channels_last(e, x)
+    window = [a.length for a in axes]
+    turned = w.view_at(0, Shape(w.shape.dtype, [*window, w.lens[0]], [*w.strides[2:], w.strides[0]]))
+    weights = converted_and_padded(e, turned, dt.float32, turned.lens, None)
+    work = out.lens[0] * prod(out.lens[2:-1])
+    grain = larger(1, grain_of(work, [x]) // prod(window))
+    numbers = [w.lens[0], *encode_windows(x, axes), x.strides[0]]
+    flops = 2 * out.shape.elements() * prod(window)
+    operands, scratch = [x, weights, out], 16 * prod(window[:-1])
+    native_loop(e, "conv taps", "sum_windows_float32", operands, [out], numbers, work, grain, scratch, flops=flops)
 
 
 def _padded(

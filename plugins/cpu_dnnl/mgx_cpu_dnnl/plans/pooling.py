@@ -22,7 +22,7 @@ from ..native_library import native
 from .native_loops import grain_of, native_loop
 from .offer import FLOATS, offer, only
 
-__all__ = ["PLANS"]
+__all__ = ["PLANS", "Axis", "encode_windows"]
 
 PLANS = Kernels("cpu")
 BYTES: Final = frozenset({dt.int8, dt.uint8})
@@ -100,7 +100,7 @@ def _passes(axes: Sequence[Axis], extents: Sequence[int], in_rows: bool) -> list
     return passes if MIN_RATIO * reads <= at_once and len(wide) > 1 else [list(axes)]
 
 
-def _numbers(x: Value, axes: Sequence[Axis]) -> list[int]:
+def encode_windows(x: Value, axes: Sequence[Axis]) -> list[int]:
     """Encodes the windows along each axis as arguments of a native loop."""
     numbers = [len(axes)]
     for extent, a, step in zip(x.lens[2:], axes, x.strides[2:], strict=True):
@@ -113,7 +113,7 @@ def _max_pool_rows(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> 
     *others, last = axes
     lens = [*x.lens[:2], *(a.windows for a in axes)]
     out = e.allocate(x.shape.dtype, lens)
-    numbers = [lens[1], *x.strides[:2], *_numbers(x, axes)]
+    numbers = [lens[1], *x.strides[:2], *encode_windows(x, axes)]
     lines = prod(a.length for a in others)
     reach = max(last.begin + x.lens[-1], (last.windows - 1) * last.stride + (last.length - 1) * last.dilation + 1)
     work = prod(lens[:-1])
@@ -126,7 +126,7 @@ def _max_pool(e: CpuEmitter, name: str, x: Value, axes: Sequence[Axis]) -> Value
     """Emits max pooling of a channels-last value."""
     lens = [*x.lens[:2], *(a.windows for a in axes)]
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
-    numbers = [lens[1], *_numbers(x, axes), x.strides[0]]
+    numbers = [lens[1], *encode_windows(x, axes), x.strides[0]]
     reads = prod(a.length for a in axes)
     work = lens[0] * prod(lens[2:-1])
     grain = larger(1, grain_of(work, [x]) // reads)
@@ -142,7 +142,7 @@ def _means(e: CpuEmitter, op: Any, x: Value, lens: Sequence[int], axes: Sequence
         raise Refused("windows that extend beyond the padding are averaged over different counts")
     out = e.allocate(x.shape.dtype, lens, channels_last(lens))
     reads = prod(a.length for a in axes)
-    numbers = [reads if op.count_include_pad or op.dyn_global else 0, lens[1], *_numbers(x, axes), x.strides[0]]
+    numbers = [reads if op.count_include_pad or op.dyn_global else 0, lens[1], *encode_windows(x, axes), x.strides[0]]
     work = lens[0] * prod(lens[2:-1])
     grain = larger(1, grain_of(work, [x]) // reads)
     scratch = 8 * prod(a.length for a in axes[:-1])
