@@ -228,7 +228,7 @@ class TfIdfVectorizer(Operation):
         tokens: Array = np.fromiter(map(known.words.get, given, repeat(-1)), np.int64, len(given)).reshape(rows.shape)
         size = len(known.weights)
         cells = []
-        for n, apart in self._spans():
+        for n, apart in self._spans(tokens.shape[1]):
             windows = tokens.shape[1] - (n - 1) * apart
             if windows <= 0 or not len(known.grams[n - 1].places):
                 continue
@@ -242,15 +242,16 @@ class TfIdfVectorizer(Operation):
         """Yields the same cells, looked up one by one."""
         for row, words in enumerate(rows.tolist()):
             first = row * len(known.weights)
-            for n, apart in self._spans():
+            for n, apart in self._spans(len(words)):
                 shifted: list[list[int | str]] = [words[k * apart :] for k in range(n)]
                 found = map(known.places[n - 1].get, zip(*shifted, strict=False))
                 yield from (first + place for place in found if place is not None)
 
-    def _spans(self) -> Iterator[tuple[int, int]]:
-        """Yields lengths of n-grams and the distances of their tokens."""
+    def _spans(self, length: int) -> Iterator[tuple[int, int]]:
+        """Yields lengths of n-grams and the distances of their tokens, for those that fit into a row."""
         for n in range(self.min_gram_length, self.max_gram_length + 1):
-            for apart in range(1, self.max_skip_count + 2 if n > 1 else 2):
+            most = min(self.max_skip_count + 1, (length - 1) // (n - 1)) if n > 1 else 1
+            for apart in range(1, most + 1):
                 yield n, apart
 
 

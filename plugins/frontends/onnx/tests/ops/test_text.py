@@ -87,6 +87,7 @@ POOL = {
     ("changes", "expected"),
     [
         ({"mode": "TF", "max_skip_count": 0}, [0, 0, 0, 0, 0, 1, 1]),
+        ({"mode": "TF", "max_skip_count": 1 << 62}, [0, 0, 0, 0, 0, 3, 1]),
         ({"mode": "TF", "max_skip_count": 5}, [0, 0, 0, 0, 0, 3, 1]),  # the distance of 7 and 8 is 1, of 5 and 2 is 3
         ({"mode": "TF", "max_skip_count": 0, "min_gram_length": 1}, [0, 0, 0, 2, 0, 1, 1]),
         ({"mode": "IDF", "max_skip_count": 5, "weights": [1, 2, 3, 4, 5, 6, 7]}, [0, 0, 0, 0, 0, 6, 7]),
