@@ -143,7 +143,7 @@ class Continuation(Generic[R]):
 
     @property
     def specialized(self) -> int:
-        """How many times a part of it was lowered for numbers that a run has found."""
+        """Returns how many times a part of it was lowered for numbers that a run has found."""
         cut = self.outputs and self._whole is None and self.rows is None
         return max((part.specialized for part in self.parts.parts), default=0) if cut else 0
 

@@ -51,7 +51,7 @@ class Runner:
 
     @property
     def specialized(self) -> int:
-        """How many times runs had to compile a part of the program for numbers that they found.
+        """Returns how many times runs had to compile a part of the program for numbers that they found.
 
         If these keep changing, the program is cut into pieces that take them as arguments (`Target.open_program`).
         Default: 0.
