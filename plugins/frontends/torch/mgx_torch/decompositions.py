@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -72,9 +73,7 @@ def table(converters: Converters) -> dict[Any, Callable[..., Any]]:
 
 def traced_table(converters: Converters) -> dict[Any, Callable[..., Any]]:
     """Returns the same for graphs that AOTAutograd traces, without composite operators, which it always decomposes."""
-    from torch._decomp import core_aten_decompositions
-
-    found = {**core_aten_decompositions(), **composed()}
+    found = {**core_decompositions(), **composed()}
     out: dict[Any, Callable[..., Any]] = {}
     for op, apart in found.items():
         if not isinstance(op, torch._ops.OpOverload) or not converts(converters, op) or name_of(op)[1] in REWRITTEN:
@@ -84,21 +83,36 @@ def traced_table(converters: Converters) -> dict[Any, Callable[..., Any]]:
     return out
 
 
+@functools.cache
+def core_decompositions() -> dict[Any, Callable[..., Any]]:
+    """Returns torch's table, which takes as long to make as a small graph to compile."""
+    from torch._decomp import core_aten_decompositions
+
+    return {**core_aten_decompositions()}
+
+
+def composites(converters: Converters) -> list[Any]:
+    """Returns the composite operators that have a converter; only namespaces of converters are searched."""
+    from torch._export.utils import _collect_all_valid_cia_ops_for_aten_namespace as of_torch
+    from torch._export.utils import _collect_all_valid_cia_ops_for_namespace as of_namespace
+
+    domains = {domain.removeprefix(COMPLEX) for domain, _ in converters.names()} & set(torch.ops._dir) - {"aten"}
+    spaces = [s for d in sorted(domains) if isinstance(s := getattr(torch.ops, d), torch._ops._OpNamespace)]
+    found = [op for ops in (of_torch(), *map(of_namespace, spaces)) for op in ops]
+    return [op for op in found if converts(converters, op)]
+
+
 @contextmanager
 def kept_whole(converters: Converters, autocast: bool = False) -> Iterator[None]:
     """Context manager in which composite operators with a converter are traced without decomposition.
 
     autocast: operators that autocast does not intercept are decomposed, since it casts their components.
     """
-    from torch._export.utils import _collect_all_valid_cia_ops, _get_decomp_for_cia, _special_op_to_preserve_cia
+    from torch._export.utils import _get_decomp_for_cia, _special_op_to_preserve_cia
     from torch.export.exported_program import _override_composite_implicit_decomp
 
     names = WHOLE - PASSED_BY if autocast else WHOLE
-    ops = [
-        op
-        for op in _collect_all_valid_cia_ops()
-        if converts(converters, op) and (op.namespace != "aten" or op._schema.name.partition("::")[2] in names)
-    ]
+    ops = [op for op in composites(converters) if op.namespace != "aten" or op._schema.name.partition("::")[2] in names]
     callables: dict[Any, Callable[..., Any]] = {
         op: complex_apart(_get_decomp_for_cia(op)) if reals_only(converters, op) else _special_op_to_preserve_cia
         for op in ops

@@ -10,8 +10,11 @@ from typing import Any
 import numpy
 import pytest
 import torch
+from torch._export.utils import _collect_all_valid_cia_ops
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils._pytree import tree_leaves, tree_map
+
+from mgx_torch.decompositions import all_converters, composites, converts
 
 TYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64, torch.int32, torch.bool)
 # (relative, absolute) tolerance by result type: that of torch.testing.assert_close, rounded up for other orders of
@@ -147,3 +150,11 @@ def compare(got: Any, want: Any) -> None:
         if isinstance(b, torch.Tensor) and a is not None:
             relative, absolute = TOLERANCE.get(b.dtype, (0, 0))
             torch.testing.assert_close(a, b, rtol=relative, atol=absolute, equal_nan=True, check_stride=False)
+
+
+def test_composite_operators_are_found_in_the_namespaces_of_converters() -> None:
+    """The same as in a search of all namespaces, which takes as long as compiling a small graph."""
+    converters = all_converters()
+    found = composites(converters)
+    assert len(found) > 50
+    assert set(found) == {op for op in _collect_all_valid_cia_ops() if converts(converters, op)}
