@@ -17,6 +17,9 @@ from .scalar import convert, widen
 
 __all__ = ["MaxRoiPool", "Roialign"]
 
+MAX_POINTS = 1024  # along one axis of a cell
+Points = tuple[Array, Array, int]
+
 
 def regions(x: Shape, rois: Shape, columns: int) -> None:
     """Errors: ShapeError unless x is float [n, c, h, w] and rois of its type [r, columns]."""
@@ -40,7 +43,8 @@ class Roialign(Operation):
 
     x: float [n, c, h, w]; rois [r, 4] of x's type: x1, y1, x2, y2; batch_indices: integer [r] -> [r, c, output_height,
     output_width].  Every cell is the mean (or the largest weighted neighbor) of sampling_ratio**2 points between pixels
-    (0: about one per pixel).  Errors: ShapeError for other shapes, ParameterError for an image index out of range.
+    (0: about one per pixel).  Errors: ShapeError for other shapes, ParameterError for an image index out of range or more
+    than 1024**2 points.
     Source: ONNX RoiAlign-22.
     """
 
@@ -52,9 +56,9 @@ class Roialign(Operation):
     spatial_scale: float = 1.0
 
     def check(self) -> None:
-        if self.output_height < 1 or self.output_width < 1 or self.sampling_ratio < 0:
+        if self.output_height < 1 or self.output_width < 1 or not 0 <= self.sampling_ratio <= MAX_POINTS:
             raise ParameterError(
-                f"roialign needs a positive output and sampling_ratio of at least 0, got {self.output_height} x "
+                f"roialign needs a positive output and a sampling_ratio of 0 to {MAX_POINTS}, got {self.output_height} x "
                 f"{self.output_width}, {self.sampling_ratio}"
             )
 
@@ -78,7 +82,7 @@ class Roialign(Operation):
             return convert(out, of(x.dtype))
         for r, image in enumerate(images):
             x1, y1, x2, y2 = (float(v) for v in boxes[r])
-            if not all(map(np.isfinite, (x1, y1, x2, y2))):
+            if not all(map(np.isfinite, (x1, y1, x2, y2, x2 - x1, y2 - y1))):
                 raise ParameterError(f"region {r} is {boxes[r].tolist()}, which is not finite")
             height, width = (y2 - y1, x2 - x1) if aligned else (max(y2 - y1, 1.0), max(x2 - x1, 1.0))
             if not self.sampling_ratio and (height <= 0 or width <= 0):
@@ -92,27 +96,39 @@ class Roialign(Operation):
             )
         return convert(out, of(x.dtype))
 
-    def points(self, start: float, length: float, cells: int, size: int) -> tuple[Array, Array]:
-        """Returns the two neighbors of every sampling point along an axis and their weights: both [2, cells, points]."""
-        count = self.sampling_ratio or max(1, int(np.ceil(length / cells)))
-        at = start + (np.arange(cells)[:, None] + (np.arange(count) + 0.5) / count) * (length / cells)
+    def points(self, start: float, length: float, cells: int, size: int) -> Points:
+        """Returns the two neighbors of the sampling points along an axis and their weights: both [2, cells, points].
+
+        The third result is the number of points of a cell; of those outside the image, which have weight 0, only some next to
+        it are returned, since a region may be vast.
+        """
+        cell = length / cells
+        count = self.sampling_ratio or int(min(max(1, np.ceil(cell)), 2**53))
+        step, first, used = cell / count, np.zeros(cells), count
+        if step > 0:
+            base = start + np.arange(cells) * cell
+            first = np.clip(np.floor((-1 - base) / step) - 2, 0, count - 1)
+            last = np.clip(np.ceil((size - base) / step) + 2, first + 1, count)
+            used = int((last - first).max())
+            first = np.minimum(first, count - used)
+        at = start + (np.arange(cells)[:, None] + (first[:, None] + np.arange(used) + 0.5) / count) * cell
         inside = (at >= -1) & (at <= size)
         at = np.clip(at, 0, size - 1)
         low = np.floor(at).astype(np.int64)
         part = at - low
         weight = np.stack([1 - part, part]) * inside
-        return np.stack([low, np.minimum(low + 1, size - 1)]), weight
+        return np.stack([low, np.minimum(low + 1, size - 1)]), weight, count
 
-    def mean(self, image: Array, rows: tuple[Array, Array], columns: tuple[Array, Array]) -> Array:
+    def mean(self, image: Array, rows: Points, columns: Points) -> Array:
         left, top = mixing(rows, image.dtype)
         right, side = mixing(columns, image.dtype)
         crop = image[:, top : top + left.shape[1], side : side + right.shape[1]]
         return np.asarray(left @ crop @ right.T)
 
-    def largest(self, image: Array, rows: tuple[Array, Array], columns: tuple[Array, Array]) -> Array:
+    def largest(self, image: Array, rows: Points, columns: Points) -> Array:
         best: Array | None = None
-        for i, u in zip(*rows, strict=True):
-            for j, v in zip(*columns, strict=True):
+        for i, u in zip(*rows[:2], strict=True):
+            for j, v in zip(*columns[:2], strict=True):
                 values = image[:, i[:, :, None, None], j[None, None]] * (u[:, :, None, None] * v[None, None]).astype(
                     image.dtype
                 )
@@ -122,13 +138,13 @@ class Roialign(Operation):
         return best
 
 
-def mixing(points: tuple[Array, Array], dtype: np.dtype[np.generic]) -> tuple[Array, int]:
+def mixing(points: Points, dtype: np.dtype[np.generic]) -> tuple[Array, int]:
     """Returns the matrix [cells, pixels] that averages sampling points, over the pixels in use, and the first of these."""
-    index, weight = points
+    index, weight, count = points
     first, last = int(index.min()), int(index.max())
     matrix = np.zeros((index.shape[1], last - first + 1))
     cells = np.broadcast_to(np.arange(index.shape[1])[None, :, None], index.shape)
-    np.add.at(matrix, (cells, index - first), weight / index.shape[2])
+    np.add.at(matrix, (cells, index - first), weight / count)
     return matrix.astype(dtype), first
 
 

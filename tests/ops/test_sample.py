@@ -102,6 +102,22 @@ def test_regions_outside_the_image_are_zero() -> None:
     assert out.reshape(-1).tolist() == [0, 0, 0]
 
 
+def vast(mode: str) -> Any:
+    boxes = np.array([[-3e9, 1, 3, 2], [1, -2e12, 2, 4e12], [-9e15, 0, -8e15, 3], [4e9, 0, 5e9, 3]])
+    op = Roialign(output_height=2, output_width=2, mode=mode, spatial_scale=1.0)
+    return op.evaluate([np.ones((1, 1, 4, 5)), boxes, np.zeros(4, np.int64)])[:, 0]
+
+
+def test_points_of_vast_regions_outside_the_image_are_not_visited() -> None:
+    mean = vast("avg")
+    assert 0 < mean[0, 0, 1] < 1e-8
+    assert 0 < mean[1].max() < 1e-11
+    assert not mean[2:].any()
+    assert vast("max").max((1, 2)).tolist() == [0.75, 0.75, 0, 0]
+    with pytest.raises(MgxError, match="sampling_ratio of 0 to 1024, got 1 x 1, 1025"):
+        Roialign(sampling_ratio=1025)
+
+
 def test_largest_in_each_cell() -> None:
     out = MaxRoiPool(pooled_shape=(2, 2)).evaluate(
         [X, np.array([[1.0, 0.0, 0.0, 3.0, 3.0], [0.0, 9.0, 9.0, 12.0, 12.0]])]

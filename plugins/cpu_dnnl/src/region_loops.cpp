@@ -17,10 +17,19 @@ struct Points {
     double start, cell; // start of the region; length of a cell
     int64_t count, size; // points per cell; extent of the image
 
-    // Calls body(index, weight) for both neighbors of each point of cell c.  Points outside the image have weight 0.
+    // Calls body(index, weight) for both neighbors of the points of cell c.  Points outside the image have weight 0; of these
+    // only some next to the image are visited, since a region may be vast.
     template <typename Body>
     void neighbors(int64_t c, const Body &body) const {
-        for (int64_t p = 0; p < count; ++p) {
+        const double step = cell / static_cast<double>(count), base = start + static_cast<double>(c) * cell;
+        int64_t low_side = 0, high_side = count;
+        if (step > 0) {
+            const auto most = static_cast<double>(count);
+            low_side = static_cast<int64_t>(std::min(std::max(std::floor((-1 - base) / step) - 2, 0.0), most - 1));
+            const double stop = std::ceil((static_cast<double>(size) - base) / step) + 2;
+            high_side = static_cast<int64_t>(std::min(std::max(stop, static_cast<double>(low_side) + 1), most));
+        }
+        for (int64_t p = low_side; p < high_side; ++p) {
             double at = start + (static_cast<double>(c) + (static_cast<double>(p) + 0.5) / static_cast<double>(count)) * cell;
             const bool inside = at >= -1 && at <= static_cast<double>(size);
             at = std::min(std::max(at, 0.0), static_cast<double>(size - 1));
@@ -64,29 +73,30 @@ struct AxisWeights {
 // The pixels around the points of each cell of a region, with their weights; shared by all channels.
 template <typename W>
 struct CellTaps {
-    int64_t each; // pixels per cell
     std::vector<int64_t> offsets;
     std::vector<W> weights;
+    std::vector<size_t> starts {0}; // of each cell among the pixels
 
-    CellTaps(const Points &vertical, const Points &horizontal, int64_t height, int64_t width, int64_t down, int64_t across)
-        : each(4 * vertical.count * horizontal.count) {
-        offsets.reserve(static_cast<size_t>(each * height * width));
-        weights.reserve(offsets.capacity());
+    CellTaps(const Points &vertical, const Points &horizontal, int64_t height, int64_t width, int64_t down, int64_t across) {
         for (int64_t i = 0; i < height; ++i)
-            for (int64_t j = 0; j < width; ++j)
+            for (int64_t j = 0; j < width; ++j) {
                 vertical.neighbors(i, [&](int64_t y, double u) {
                     horizontal.neighbors(j, [&](int64_t z, double v) {
                         offsets.push_back(y * down + z * across);
                         weights.push_back(static_cast<W>(u * v));
                     });
                 });
+                starts.push_back(offsets.size());
+            }
     }
 
     // Returns the maximum of the weighted pixels of a cell; NaN if any of them is NaN.
     template <typename T>
     W best(const T *plane, int64_t cell) const {
-        const int64_t *offset = offsets.data() + cell * each;
-        const W *weight = weights.data() + cell * each;
+        const size_t first = starts[static_cast<size_t>(cell)];
+        const int64_t *offset = offsets.data() + first;
+        const W *weight = weights.data() + first;
+        const auto each = static_cast<int64_t>(starts[static_cast<size_t>(cell) + 1] - first);
         constexpr int64_t lanes = 4;
         W most[lanes];
         std::fill_n(most, lanes, -std::numeric_limits<W>::infinity());
@@ -132,6 +142,7 @@ void roialign(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
             down = std::max(down, 1.0);
             across = std::max(across, 1.0);
         }
+        if (!std::isfinite(down) || !std::isfinite(across)) return mgx_loop_failed(4, r);
         auto cell = [&](int64_t c, int64_t i, int64_t j) -> T & {
             return out[r * over[0] + c * over[1] + i * over[2] + j * over[3]];
         };
@@ -143,8 +154,8 @@ void roialign(void *const *buffers, const int64_t *args, int64_t begin, int64_t 
             continue;
         }
         auto points = [&](double start, double length, int64_t cells, int64_t size) {
-            const double step = length / static_cast<double>(cells);
-            return Points {start, step, ratio ? ratio : std::max<int64_t>(1, static_cast<int64_t>(std::ceil(step))), size};
+            const double step = length / static_cast<double>(cells), many = std::min(std::max(std::ceil(step), 1.0), 0x1p53);
+            return Points {start, step, ratio ? ratio : static_cast<int64_t>(many), size};
         };
         const Points vertical = points(corner[1], down, height, dims[2]), horizontal = points(corner[0], across, width, dims[3]);
         if (largest) {

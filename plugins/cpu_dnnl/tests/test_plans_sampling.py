@@ -86,6 +86,14 @@ def test_regions(agrees: Check, mode: str, coordinates: str, ratio: int, name: s
         agrees(op, floats(2, 5, 11, 13, name=name), rois, rng.integers(0, 2, 9).astype(kind), tolerance=TOLERANCE[name])
 
 
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_points_of_vast_regions_outside_the_image_are_not_visited(agrees: Check, mode: str) -> None:
+    """The second region has 2e9 points along one axis, the third 1e30."""
+    rois = [[-3e9, 1, 3.3, 2], [1, -2e9, 2, 3.3], [0, 0, 1e30, 1e30], [-9e15, 0, -8e15, 3], [4e9, 0, 5e9, 3]]
+    op = mgx.op("roialign", mode=mode, output_height=1, output_width=2)
+    agrees(op, floats(1, 3, 4, 5), np.array(rois, np.float32), np.zeros(5, np.int64), tolerance=1e-5)
+
+
 @pytest.mark.parametrize("name", ["float32", "float16", "float64", "bfloat16"])
 def test_maxima_of_regions(agrees: Check, name: str) -> None:
     x, corners = floats(2, 5, 11, 13, name=name), rng.random((9, 2)) * 20 - 4

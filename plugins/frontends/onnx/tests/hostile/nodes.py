@@ -31,6 +31,15 @@ def attribute(name: str, expect: str, op: str, *inputs: Any, **more: Any) -> Non
 for axis in (2, -3, BIG, LOW, 1 << 31):
     for op in ("Softmax", "ArgMax", "Concat", "Flatten", "Hardmax"):
         attribute(f"{op} axis {axis}", "either" if op == "Flatten" and axis == 2 else "refuse", op, X, axis=axis)
+attribute(
+    "RoiAlign of many points",
+    "refuse",
+    "RoiAlign",
+    IMAGE,
+    np.ones((1, 4), np.float32),
+    np.array([0]),
+    sampling_ratio=BIG,
+)
 attribute("axis is a word", "refuse", "Softmax", X, axis="one")
 attribute("axis is a number with a point", "refuse", "Softmax", X, axis=0.5)
 attribute("axis is a list", "refuse", "Softmax", X, axis=[0, 1])
