@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import json
 import re
 import subprocess
@@ -32,22 +31,18 @@ ALLOWED = {
 
 def foreign_words(source: str) -> list[str]:
     """Returns identifiers and strings (except docstrings and comments) that name a target or a format."""
-    tree = ast.parse(source)
+    nodes = list(ast.walk(ast.parse(source)))
     documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     docstrings = {
         id(n.body[0].value)
-        for n in ast.walk(tree)
+        for n in nodes
         if isinstance(n, documented)
         and n.body
         and isinstance(n.body[0], ast.Expr)
         and isinstance(n.body[0].value, ast.Constant)
     }
     words = [
-        value
-        for node in ast.walk(tree)
-        if id(node) not in docstrings
-        for _, value in ast.iter_fields(node)
-        if isinstance(value, str)
+        value for node in nodes if id(node) not in docstrings for value in vars(node).values() if isinstance(value, str)
     ]
     return [w for w in words if FOREIGN.search(w)]
 
@@ -166,20 +161,6 @@ def test_environment_variables_are_documented():
     said = {name for p in pages for name in re.findall(r"MGX_[A-Z_]+", p.read_text(encoding="utf-8"))}
     assert len(used) > 9
     assert sorted(used - said) == []
-
-
-@pytest.mark.skipif(not OUTSIDE, reason="the plugins' sources are not available")
-def test_plugins_import_public_names_alone():
-    """Names in a core module's ``__all__`` are public; third-party plugins can do everything that ours do."""
-    wrong = []
-    for path in OUTSIDE:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "mgx_core":
-                public = getattr(importlib.import_module(str(node.module)), "__all__", ())
-                wrong += [f"{path}: {node.module}.{a.name}" for a in node.names if a.name not in public]
-            elif isinstance(node, ast.Import):
-                wrong += [f"{path}: {a.name}" for a in node.names if a.name.startswith("mgx_core.")]
-    assert wrong == []
 
 
 INTERFACES = ("Target", "Context", "Runner", "Kernel", "Pass", "Operation", "Frontend")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -127,9 +129,16 @@ TURNS = [
 ]
 
 
-@pytest.mark.parametrize("blocks", [1, 2, 3])
-@pytest.mark.parametrize("pair", JOINT_PAIRS, ids="-".join)
-@pytest.mark.parametrize("tile", TURNS, ids=lambda t: f"{t.rows}x{t.columns}.{t.turns}")
+def some(*axes: Sequence[Any]) -> list[Any]:
+    """Returns all combinations of test parameters; those on few diagonals, which include each value, are not slow."""
+    places = product(*(range(len(axis)) for axis in axes))
+    return [
+        pytest.param(*(axis[n] for axis, n in zip(axes, at, strict=True)), marks=[pytest.mark.slow] * (sum(at) % 4 > 0))
+        for at in places
+    ]
+
+
+@pytest.mark.parametrize(("tile", "pair", "blocks"), some(TURNS, JOINT_PAIRS, [1, 2, 3]))
 def test_blocks_load_several_tiles_for_other_warpgroups(
     tile: Any, pair: tuple[str, str], blocks: int, lanes: Any
 ) -> None:
@@ -250,8 +259,7 @@ def test_zero_points_of_columns_are_not_for_joint_tiles() -> None:
     assert not isinstance(source, mgx.No) and "group_mma" not in source.text
 
 
-@pytest.mark.parametrize("pair", JOINT_PAIRS, ids="-".join)
-@pytest.mark.parametrize("tile", [t for t in TILES if t.joint], ids=lambda t: f"{t.rows}x{t.columns}.{t.turns}")
+@pytest.mark.parametrize(("tile", "pair"), some([t for t in TILES if t.joint], JOINT_PAIRS))
 def test_joint_tiles_have_code(tile: Any, pair: tuple[str, str]) -> None:
     try:
         compiler = compiler_for("sm_90")
