@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..types.argument import Array
 from ..types.dim import ceil_div, may_equal
-from ..types.dtype import DType, float4_e2m1fn, float8_e8m0fnu, float32, int32, int64, of, uint8
+from ..types.dtype import DType, float8_e8m0fnu, float32, int32, int64, of, uint8
 from ..types.shape import Shape
 from .axes import normalize
 from .broadcast import Broadcast, Multibroadcast
@@ -94,7 +94,7 @@ def saturated(wide: Array, to: DType, saturate: bool = True) -> Array:
             np.nan_to_num(np.rint(wide), nan=0.0, posinf=np.inf, neginf=-np.inf), to.lowest, to.highest
         )
         return rounded.astype(np.int8 if to.bits < 8 and to.kind == "i" else to.accumulate).astype(to.numpy)
-    if to.bits <= 8 and (saturate or to is float4_e2m1fn):
+    if to.bits < 8 or (to.bits == 8 and saturate):  # the narrowest floats have no infinity
         wide = np.clip(wide, to.lowest, to.highest)
     return convert(wide, to)
 

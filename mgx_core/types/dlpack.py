@@ -14,7 +14,7 @@ import numpy as np
 from ..errors import DeviceError, ParameterError
 from . import dtype as dt
 from .dlpack_structures import NARROW_FLOATS, Managed, Tensor
-from .dtype import Array, DType
+from .dtype import Array, DType, unpacked
 
 __all__ = ["export", "import_array"]
 
@@ -27,6 +27,8 @@ INT, UINT = 0, 1  # type codes
 # types that numpy does not support, as (type code, bits)
 _CODES: Final[dict[DType, tuple[int, int]]] = {
     **NARROW_FLOATS,
+    dt.float6_e2m3fn: (15, 6),
+    dt.float6_e3m2fn: (16, 6),
     dt.float4_e2m1fn: (17, 4),
     dt.int4: (INT, 4),
     dt.uint4: (UINT, 4),
@@ -81,7 +83,7 @@ def export(
 ) -> Any:
     """Returns a DLPack capsule of a host array, versioned if the consumer's `max_version` is 1.0 or later.
 
-    4- and 2-bit types are exported with one byte per element, flagged as padded (version 1.1), or else as a packed copy.
+    Types narrower than a byte are exported with one byte per element, flagged as padded (version 1.1), or else as a packed copy.
     Errors: BufferError, as the protocol asks, for strings, for another device, and where `copy` is False but needed.
     """
     options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
@@ -120,13 +122,8 @@ def export(
 
 def _packed(store: Array, bits: int) -> Array:
     """Returns the elements' low bits packed, first element lowest; with the rank of `store`, at least 1."""
-    per_byte = 8 // bits
-    flat = np.zeros(-(-store.size // per_byte) * per_byte, np.uint8)
-    flat[: store.size] = store.reshape(-1) & ((1 << bits) - 1)
-    lanes = flat.reshape(-1, per_byte)
-    out = np.zeros(len(lanes), np.uint8)
-    for lane in range(per_byte):
-        out |= lanes[:, lane] << (lane * bits)
+    codes = np.unpackbits(store.reshape(-1, 1), axis=1, count=bits, bitorder="little")
+    out = np.packbits(codes.reshape(-1), bitorder="little")
     return out.reshape(-1, *[1] * max(store.ndim - 1, 0))
 
 
@@ -200,9 +197,6 @@ def _unpacked(tensor: Tensor, dtype: DType) -> Array:
             if lens[axis] != 1 and tensor.strides[axis] != step:
                 raise ParameterError(f"packed {dtype} elements must be row-major without gaps")
             step *= lens[axis]
-    per_byte = 8 // dtype.bits
-    raw = ctypes.string_at((tensor.data or 0) + tensor.byte_offset, -(-count // per_byte)) if count else b""
-    bytes_ = np.frombuffer(raw, np.uint8)
-    shifts = np.arange(per_byte, dtype=np.uint8) * dtype.bits
-    values = ((bytes_[:, None] >> shifts) & ((1 << dtype.bits) - 1)).reshape(-1)[:count]
-    return values.astype(np.uint8).view(dtype.numpy).reshape(lens)
+    size = -(-count * dtype.bits // 8)
+    raw = ctypes.string_at((tensor.data or 0) + tensor.byte_offset, size) if count else b""
+    return unpacked(np.frombuffer(raw, np.uint8), dtype.bits, count).view(dtype.numpy).reshape(lens)

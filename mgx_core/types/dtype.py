@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, Final, TypeAlias
@@ -12,8 +13,9 @@ from ..errors import ShapeError
 
 __all__ = [
     "ALL", "Array", "DType", "bfloat16", "bool_", "complex128", "complex64", "float16", "float32", "float4_e2m1fn",
-    "float64", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "int16", "int2",
-    "int32", "int4", "int64", "int8", "of", "string", "uint16", "uint2", "uint32", "uint4", "uint64", "uint8",
+    "float64", "float6_e2m3fn", "float6_e3m2fn", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz",
+    "float8_e8m0fnu", "int16", "int2", "int32", "int4", "int64", "int8", "of", "string", "uint16", "uint2", "uint32",
+    "uint4", "uint64", "uint8", "unpacked",
 ]  # fmt: skip
 
 Array: TypeAlias = np.ndarray[tuple[Any, ...], np.dtype[Any]]  # `numpy.typing.NDArray[Any]`, less the import
@@ -24,7 +26,7 @@ class DType:
 
     name: used in text and files (``float32``); alias: MIGraphX's name (``float``); kind: ``b``
     bool, ``i`` signed, ``u`` unsigned, ``f`` float, ``c`` complex, ``s`` string; bits: width of the value; numpy: the dtype
-    of host arrays (4- and 2-bit types use one byte per element, strings are objects); None: that of ml_dtypes with this name.
+    of host arrays (narrower types than a byte use one per element, strings are objects); None: that of ml_dtypes with this name.
     """
 
     __slots__ = ("alias", "bits", "kind", "name", "numpy")
@@ -135,6 +137,19 @@ def _limits(dtype: DType) -> tuple[Any, Any]:
     raise ShapeError(f"{dtype.name} has no smallest and largest value")
 
 
+def unpacked(raw: Array, bits: int, count: int) -> Array:
+    """Returns the codes of packed elements narrower than a byte, one per byte; the first is in the lowest bits of `raw`."""
+    whole = math.lcm(8, bits)  # bits after which an element starts at a byte again
+    if whole > 8:
+        words = np.zeros((-(-8 * raw.size // whole), 4), np.uint8)
+        parts = np.zeros((len(words), whole // 8), np.uint8)
+        parts.reshape(-1)[: raw.size] = raw
+        words[:, : whole // 8] = parts
+        raw = words.view("<u4")[:, 0]
+    shifts = np.arange(whole // bits, dtype=raw.dtype) * bits
+    return ((raw[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count].astype(np.uint8)
+
+
 bool_: Final = DType("bool", "b", 8, np.bool_)
 int8: Final = DType("int8", "i", 8, np.int8)
 int16: Final = DType("int16", "i", 16, np.int16)
@@ -157,6 +172,8 @@ float8_e4m3fnuz: Final = DType("float8_e4m3fnuz", "f", 8, None, "fp8e4m3fnuz")
 float8_e5m2: Final = DType("float8_e5m2", "f", 8, None, "fp8e5m2")
 float8_e5m2fnuz: Final = DType("float8_e5m2fnuz", "f", 8, None, "fp8e5m2fnuz")
 float8_e8m0fnu: Final = DType("float8_e8m0fnu", "f", 8, None, "fp8e8m0fnu")
+float6_e2m3fn: Final = DType("float6_e2m3fn", "f", 6, None, "fp6e2m3fn")
+float6_e3m2fn: Final = DType("float6_e3m2fn", "f", 6, None, "fp6e3m2fn")
 float4_e2m1fn: Final = DType("float4_e2m1fn", "f", 4, None, "fp4e2m1fn")
 complex64: Final = DType("complex64", "c", 64, np.complex64)
 complex128: Final = DType("complex128", "c", 128, np.complex128)
@@ -165,7 +182,7 @@ string: Final = DType("string", "s", 64, object)
 ALL: Final[tuple[DType, ...]] = (
     bool_, int8, int16, int32, int64, uint8, uint16, uint32, uint64, int4, uint4, int2, uint2,
     float16, bfloat16, float32, float64,
-    float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float4_e2m1fn,
+    float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float6_e2m3fn, float6_e3m2fn, float4_e2m1fn,
     complex64, complex128, string,
 )  # fmt: skip
 
@@ -175,7 +192,7 @@ TYPE_T: Final = SimpleNamespace(**{f"{t.alias}_type": t for t in ALL})
 _BY_NAME: Final = {word: t for t in ALL for word in (t.name, t.alias, t.name + "_type", t.alias + "_type")}
 _OF_ML_DTYPES: Final = frozenset({
     int4, uint4, int2, uint2, bfloat16,
-    float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float4_e2m1fn,
+    float8_e4m3fn, float8_e4m3fnuz, float8_e5m2, float8_e5m2fnuz, float8_e8m0fnu, float6_e2m3fn, float6_e3m2fn, float4_e2m1fn,
 })  # fmt: skip
 _BY_NUMPY: Final = {t.numpy: t for t in ALL if t not in _OF_ML_DTYPES}
 

@@ -14,7 +14,7 @@ from mgx_core.types.argument import Argument
 from mgx_core.types.dlpack import _opened, export, import_array
 
 OWN = [dt.bfloat16, dt.float8_e4m3fn, dt.float8_e4m3fnuz, dt.float8_e5m2, dt.float8_e5m2fnuz, dt.float8_e8m0fnu]
-NARROW = [dt.int4, dt.uint4, dt.int2, dt.uint2, dt.float4_e2m1fn]
+NARROW = [dt.int4, dt.uint4, dt.int2, dt.uint2, dt.float6_e2m3fn, dt.float6_e3m2fn, dt.float4_e2m1fn]
 NUMPY = [t for t in dt.ALL if t not in OWN and t not in NARROW and t is not dt.string]
 
 
@@ -100,6 +100,8 @@ def test_type_codes_in_the_capsule():
         "uint4": (1, 4, 4),
         "int2": (0, 2, 4),
         "uint2": (1, 2, 4),
+        "float6_e2m3fn": (15, 6, 4),
+        "float6_e3m2fn": (16, 6, 4),
         "float4_e2m1fn": (17, 4, 4),
     }
 
@@ -111,6 +113,14 @@ def test_packed_layout_stores_the_first_element_in_the_low_bits():
     assert tensor.shape[0] == 3
     data = (np.ctypeslib.ctypes.c_uint8 * 2).from_address(tensor.data + tensor.byte_offset)
     assert list(data) == [0xF1, 0x07]
+    del capsule
+
+
+def test_four_elements_of_six_bits_are_packed_into_three_bytes():
+    array = np.array([0.5, 1, 2, 7.5, -3], dt.float6_e2m3fn.numpy)
+    tensor, _ = _opened(capsule := export(array))
+    data = (np.ctypeslib.ctypes.c_uint8 * 4).from_address(tensor.data + tensor.byte_offset)
+    assert bytes(data) == b"\x04\x02}4"
     del capsule
 
 

@@ -51,6 +51,8 @@ def test_kinds():
         "float8_e5m2",
         "float8_e5m2fnuz",
         "float8_e8m0fnu",
+        "float6_e2m3fn",
+        "float6_e3m2fn",
         "float4_e2m1fn",
     }
     assert [t.name for t in dt.ALL if not t.is_number] == ["bool", "string"]
@@ -68,6 +70,7 @@ def test_limits():
     assert dt.float16.highest == 65504
     assert dt.float8_e4m3fn.highest == 448
     assert dt.float4_e2m1fn.lowest == -6
+    assert (dt.float6_e2m3fn.highest, dt.float6_e3m2fn.highest) == (7.5, 28)
     assert dt.float32.lowest == -float(np.finfo(np.float32).max)
     assert (dt.bool_.lowest, dt.bool_.highest) == (False, True)
     with pytest.raises(ShapeError, match="complex64 has no smallest"):

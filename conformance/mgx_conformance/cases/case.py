@@ -19,7 +19,15 @@ LAYOUTS: Final = ("contiguous", "strided", "transposed", "sliced", "broadcast", 
 FLOATS: Final = (dtype.float32, dtype.float16, dtype.bfloat16, dtype.float64)
 INTS: Final = (dtype.int32, dtype.int64, dtype.int8, dtype.uint8, dtype.int16, dtype.uint16, dtype.uint32, dtype.uint64)
 FP8: Final = (dtype.float8_e4m3fn, dtype.float8_e4m3fnuz, dtype.float8_e5m2, dtype.float8_e5m2fnuz)
-NARROW: Final = (dtype.int4, dtype.uint4, dtype.int2, dtype.uint2, dtype.float4_e2m1fn)
+NARROW: Final = (
+    dtype.int4,
+    dtype.uint4,
+    dtype.int2,
+    dtype.uint2,
+    dtype.float6_e2m3fn,
+    dtype.float6_e3m2fn,
+    dtype.float4_e2m1fn,
+)
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,7 @@ def convert(name: str) -> Iterable[Case]:
             plain = (source.name, target.name) in (("float32", "float16"), ("int32", "float32"), ("float16", "float32"))
             yield Case(STANDARD.make(name, target_type=target), (data(source, 5, 9, low=low, high=high),), f"to-{target}",
                        LAYOUTS if plain else LAYOUTS[:1])  # fmt: skip
-    for target in (*FP8, dtype.float4_e2m1fn):
+    for target in (*FP8, dtype.float6_e2m3fn, dtype.float6_e3m2fn, dtype.float4_e2m1fn):
         for source in FLOATS:
             for saturate in (True, False):
                 values = np.array([*SPECIAL[:8], 3.3, 5.1, 100, -300, 1e4, 0.01, 0.3], np.float64).astype(source.numpy)

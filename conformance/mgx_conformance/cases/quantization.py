@@ -32,7 +32,7 @@ def quantize(name: str) -> Iterable[Case]:
     yield Case(make(name, axis=1, block_size=2), (data(F, 2, 8, low=-4, high=4), blocks), "blocks")
     ties = given(np.array([0.5, 1.5, 2.5, -0.5, -1.5, 300, -300], np.float32))
     yield Case(make(name), (ties, given(1.0, F), given(0, dtype.int8)), "ties")
-    for to in (*FP8, NARROW[4]):
+    for to in (*FP8, *NARROW[4:]):
         for saturate in (True, False):
             op = make(name, saturate=saturate)
             label = f"{to}{'' if saturate else '-unsaturated'}"
@@ -54,7 +54,7 @@ def dequantize(name: str) -> Iterable[Case]:
     yield Case(make(name, axis=1), (x, scale, given([1, -2, 0], dtype.int8)), "channel", LAYOUTS[:4])
     blocks = given(np.linspace(0.05, 0.3, 8).reshape(2, 4), F)
     yield Case(make(name, axis=1, block_size=2), (data(dtype.int8, 2, 8, low=-9, high=9), blocks), "blocks")
-    for source in (*FP8, NARROW[4]):
+    for source in (*FP8, *NARROW[4:]):
         yield Case(make(name), (data(source, 3, 5, low=-4, high=4), given(0.5, F)), "plain")
     yield Case(make(name), (data(dtype.int8, 3, 5, low=-9, high=9), given(0.0625, FLOATS[1])), "half")
 

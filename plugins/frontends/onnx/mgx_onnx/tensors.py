@@ -12,7 +12,7 @@ import numpy as np
 from mgx_core import OptionalShape, ParseError, SequenceShape, Shape, UnsupportedError
 from mgx_core import dtype as dt
 from mgx_core.types.argument import Array
-from mgx_core.types.dtype import DType
+from mgx_core.types.dtype import DType, unpacked
 from mgx_core.types.mapped import MappedFile, map_file
 
 from .messages import onnx
@@ -28,6 +28,7 @@ DTYPES: dict[int, DType] = {
     TensorProto.UINT64: dt.uint64, TensorProto.COMPLEX64: dt.complex64, TensorProto.COMPLEX128: dt.complex128,
     TensorProto.BFLOAT16: dt.bfloat16, 17: dt.float8_e4m3fn, 18: dt.float8_e4m3fnuz, 19: dt.float8_e5m2, 20: dt.float8_e5m2fnuz,
     21: dt.uint4, 22: dt.int4, 23: dt.float4_e2m1fn, 24: dt.float8_e8m0fnu, 25: dt.uint2, 26: dt.int2,
+    27: dt.float6_e2m3fn, 28: dt.float6_e3m2fn,
 }  # fmt: skip
 ONNX_TYPES: dict[DType, int] = {t: code for code, t in DTYPES.items()}
 
@@ -175,9 +176,7 @@ def _from_raw(raw: Array, dtype: DType, count: int) -> Array:
 
 def _unpack(raw: Array, dtype: DType, count: int) -> Array:
     """Unpacks sub-byte values, the first in the lowest bits."""
-    per = 8 // dtype.bits
-    shifts = np.arange(per, dtype=np.uint8) * dtype.bits
-    codes = ((raw[:, None] >> shifts) & ((1 << dtype.bits) - 1)).reshape(-1)[:count].astype(np.uint8)
+    codes = unpacked(raw, dtype.bits, count)
     if dtype.kind == "f":
         return codes.view(dtype.numpy)
     if dtype.kind == "i":
@@ -201,7 +200,7 @@ def _from_fields(tensor: onnx.TensorProto, dtype: DType, count: int) -> Array:
             field = np.asarray(tensor.int32_data, np.int32)
     if dtype.kind == "c":
         wanted, got = 2 * count, field.size
-    elif dtype.bits < 8:
+    elif dtype.bits < 8 and 8 % dtype.bits == 0:  # packed; 6-bit types are not
         wanted, got = -(-count * dtype.bits // 8), field.size
     else:
         wanted, got = count, field.size
@@ -209,7 +208,7 @@ def _from_fields(tensor: onnx.TensorProto, dtype: DType, count: int) -> Array:
         raise ParseError(f"{wanted} values are required for {list(tensor.dims)} of {dtype}, got {got}")
     if dtype.kind == "c":
         return field.view(dtype.numpy)
-    if dtype.bits < 8:
+    if dtype.bits < 8 and 8 % dtype.bits == 0:
         return _unpack(field.astype(np.uint8), dtype, count)
     if dtype.kind == "f" and dtype.bits < 32:
         return field.astype(np.uint16 if dtype.bits == 16 else np.uint8).view(dtype.numpy)

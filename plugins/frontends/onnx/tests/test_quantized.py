@@ -7,7 +7,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
+import mgx_core as mgx
 from mgx_core import MgxError
 
 RNG = np.random.default_rng(17)
@@ -151,3 +153,28 @@ def test_qlinear_matmul_by_row(run: Any) -> None:
     sums = ((a.astype(int) - point[:, None].astype(int)) @ (b.astype(int) - 7)).astype(F)
     wanted = np.clip(np.rint(sums * scale[:, None] * F(0.5) / F(50)) + 128, 0, 255)
     np.testing.assert_array_equal(y, wanted.astype(np.uint8))
+
+
+@pytest.mark.parametrize("raw", [False, True], ids=["fields", "raw"])
+@pytest.mark.parametrize("kind", [ml_dtypes.float6_e2m3fn, ml_dtypes.float6_e3m2fn])
+def test_floats_of_six_bits(kind: Any, raw: bool) -> None:
+    """Four take three bytes of raw data; in fields, each has its own number."""
+    given = np.array([0.5, 1, -2, 7.5, -3, 100, 0.0625]).astype(kind)
+    code = 27 if kind is ml_dtypes.float6_e2m3fn else 28
+    w = numpy_helper.from_array(given, "w") if raw else helper.make_tensor("w", code, [7], given.astype(F))
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w", "scale"], ["y"]),
+        helper.make_node("QuantizeLinear", ["x", "scale"], ["q"], output_dtype=code),
+        helper.make_node("Cast", ["q"], ["z"], to=TensorProto.FLOAT),
+    ]
+    x, y, z = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [7]) for name in "xyz")
+    graph = helper.make_graph(nodes, "six", [x], [y, z], [w, numpy_helper.from_array(scalar(2), "scale")])
+    program = mgx.parse_onnx_buffer(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 28)]).SerializeToString()
+    )
+    program.compile(mgx.get_target("ref"))
+    numbers = np.array([0.3, -1000, 5, 9.1, 60, 0, -0.2], F)
+    y, z = (np.asarray(found) for found in program.run({"x": numbers}))
+    np.testing.assert_array_equal(y, given.astype(F) * 2)
+    top = float(ml_dtypes.finfo(kind).max)
+    np.testing.assert_array_equal(z, np.clip(numbers / 2, -top, top).astype(kind).astype(F))
