@@ -55,3 +55,33 @@ def test_images_of_any_size_are_those_of_the_definition(given: dict[str, Any], l
         x = rng.standard_normal((2, h, w, 8) if last else (2, 8, h, w)).astype(np.float32)
         (got,), (want,) = one.runner.run([x]), reference.run({"x": x})
         np.testing.assert_allclose(np.asarray(got), want.to_numpy(), rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_axes_that_happen_to_keep_their_extents_keep_their_elements(mode: str) -> None:
+    """They were resampled at the positions of the mode, and neighbors of an infinity became NaN."""
+    made = mgx.Program()
+    m = made.get_main_module()
+    h, w = symbol("h", 0, 999), symbol("w", 0, 999)
+    x = m.add_parameter("x", mgx.Shape("float32", [1, 2, h, w]))
+    how = "tf_half_pixel_for_nn"
+    m.add_return([m.add(mgx.op("resize", sizes=[w, h], axes=[2, 3], mode=mode, coordinate_transformation_mode=how), x)])
+    made.compile(GpuTarget("host", 1))
+    one = opened(made, h=9, w=14)
+    assert one.fits({"h": 6, "w": 6})
+    image = np.random.default_rng(9).standard_normal((1, 2, 6, 6)).astype(np.float32)
+    image[0, 0, 3, 3] = np.inf
+    for (got,) in (one.runner.run([image]), made.run({"x": image})):
+        np.testing.assert_array_equal(np.asarray(got), image)
+
+
+def test_kernels_with_tables_remain_where_positions_are_not_computed() -> None:
+    """Images of symbolic extents went to the host if they were smoothed or cropped."""
+    smooth = {"scales": [0.5, 0.5], "axes": [2, 3], "mode": "linear", "antialias": True}
+    made, reference = program(GpuTarget("host", 1), smooth, False), program(mgx.get_target("ref"), smooth, False)
+    x = np.random.default_rng(9).standard_normal((2, 8, 6, 9)).astype(np.float32)
+    (got,), (want,) = made.run({"x": x}), reference.run({"x": x})
+    np.testing.assert_allclose(got.to_numpy(), want.to_numpy(), rtol=1e-5, atol=2e-6)
+    assert made.executable is not None
+    (instance,) = made.executable.instances()
+    assert [s.name.startswith("resize") for s in instance.runner.schedule.steps] == [True]

@@ -9,7 +9,7 @@ import numpy as np
 
 from mgx_core import No
 from mgx_core.ops.resize import Axis, interpolation_type
-from mgx_core.types.traced_int import surely_equal
+from mgx_core.types.traced_int import TracedInt, surely_equal
 
 from .elements import Coordinates, ElementSource, as_unsigned, each_element, each_move, offset_of
 from .extents import varies
@@ -39,7 +39,9 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
     dims = [x.lens[a] for a in axes]
     targets = [y.lens[a] for a in axes]
     if any(map(varies, (*dims, *targets))):
-        return _computed(op, x, y, traits)
+        made = _computed(op, x, y, traits)
+        if not isinstance(made, No) or any(type(n) is TracedInt for n in (*dims, *targets)):
+            return made
     if op.scales:
         factors = list(op.scales)
     elif op.keep_aspect_ratio_policy == "stretch":
@@ -129,13 +131,24 @@ def _computed(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSour
 
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         lines = [line for a, f in axes.items() for line in _weights(op, a, x.lens[a], y.lens[a], f, at[a], taps, kind)]
-        heads = [[f"UNROLL for (int t{a} = 0; t{a} < {taps}; ++t{a}) {{"] for a in axes]
+        heads = [
+            [
+                f"UNROLL for (int t{a} = 0; t{a} < {taps}; ++t{a}) {{",
+                f"if (same{a} && t{a} != {taps // 2 - 1}) continue;",
+            ]
+            for a in axes
+        ]
         place = offset_of(x, [f"n{a}[t{a}]" if a in axes else c for a, c in enumerate(at)])
         value = f"({kind}){to_compute(f'p0[{place}]', x.dtype)}" + "".join(f" * w{a}[t{a}]" for a in axes)
         result = "acc" if y.dtype.kind == "f" else f"convert<{storage_type(y.dtype)}>(acc)"
         return [*lines, f"{kind} acc = 0;", *nest(heads, [f"acc += {value};"])], [to_storage(result, y.dtype)]
 
     return each_element("resize", [x], [y], traits, element, unroll=4, flops=2 * y.elements * taps ** len(axes))
+
+
+def _same(a: int, size: int, out: int, factor: float) -> str:
+    """Returns a statement that tests whether axis `a` keeps its extent: then it keeps its elements, whatever the mode."""
+    return f"const bool same{a} = {f'{size}u == {out}u' if factor in (0.0, 1.0) else 'false'};"
 
 
 def _position(op: Any, a: int, size: int, out: int, factor: float, at: str, kind: str) -> list[str]:
@@ -160,7 +173,7 @@ def _position(op: Any, a: int, size: int, out: int, factor: float, at: str, kind
                 found = f"({out} > 1 ? {found} : ({kind})0)"
             elif how == "half_pixel_symmetric":
                 found += f" + ({kind})((double){size} / 2.0 * (1.0 - (double){out} / ({scale} * (double){size})))"
-    return [f"const double i = (double)(u32)({at});", f"const {kind} x = ({kind})({found});"]
+    return [f"const double i = (double)(u32)({at});", f"const {kind} x = same{a} ? ({kind})i : ({kind})({found});"]
 
 
 def _nearest(op: Any, a: int, size: int, out: int, factor: float, at: str) -> list[str]:
@@ -172,6 +185,7 @@ def _nearest(op: Any, a: int, size: int, out: int, factor: float, at: str) -> li
     else:
         found = rounded.format("x")
     return [
+        _same(a, size, out, factor),
         f"u32 n{a};",
         "{",
         *(f"  {line}" for line in _position(op, a, size, out, factor, at, "float")),
@@ -189,6 +203,7 @@ def _weights(op: Any, a: int, size: int, out: int, factor: float, at: str, taps:
     kept = [f"if (k < 0 || k >= {size}) v = 0.0;", "sum += v;"] if op.exclude_outside else []
     last = [f"UNROLL for (int t = 0; t < {taps}; ++t) w{a}[t] = ({kind})(part[t] / sum);"] if kept else []
     return [
+        _same(a, size, out, factor),
         f"u32 n{a}[{taps}];",
         f"{kind} w{a}[{taps}];",
         "{",
