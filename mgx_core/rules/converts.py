@@ -49,8 +49,11 @@ def convert_behind_topk(i: Instruction, b: Builder) -> Instruction | No | None:
     if not isinstance(topk.op, Topk) or len(topk.inputs) > 1 or not isinstance(topk.inputs[0].op, Convert):
         return None
     wide, x = topk.inputs[0], topk.inputs[0].inputs[0]
-    if not (holds_all(wide.shape.dtype, x.shape.dtype) and x.shape.dtype.kind in "biuf"):
-        return No(f"{wide.shape.dtype} does not hold every {x.shape.dtype}")
+    narrow = x.shape.dtype
+    if not (holds_all(wide.shape.dtype, narrow) and narrow.kind in "biuf"):
+        return No(f"{wide.shape.dtype} does not hold every {narrow}")
+    if narrow.bits < (16 if narrow.is_float else 8):
+        return No(f"few targets have kernels that order {narrow}")
     made = b.add(i.op, b.add(topk.op, x))
     return made if made.result == i.result else b.add(Convert(target_type=i.shape.dtype), made)
 

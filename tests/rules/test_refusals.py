@@ -696,6 +696,16 @@ CASES = [
         "k is known only at run time",
     ),
     (
+        "convert-behind-topk",  # the cpu target ordered them on the host
+        """\
+  %x = @param["x"] -> float8_e4m3fn[4]
+  %1 = convert[target_type=float32](%x)
+  %2 = topk[k=2](%1)
+  %3 = get_tuple_elem[index=0](%2)
+  @return(%3)""",
+        "few targets have kernels that order float8_e4m3fn",
+    ),
+    (
         "slice-from-split",
         """\
   %x = @param["x"] -> float32[4]
