@@ -139,19 +139,21 @@ class SharedWeights:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._there: dict[int, tuple[Any, Fingerprint]] = {}
+        self._there: dict[int, list[tuple[Any, Fingerprint]]] = {}
 
     def array(self, weight: torch.Tensor, name: str) -> Array:
         """Returns the weight as an array on its memory, or a copy if it was written to since it was first shared."""
         # targets cache packed weights by address: changed memory would hit stale entries
         with self._lock:
-            found = self._there.get(weight.data_ptr())
-            if found is not None and found[0]() is not None and not found[1].holds(weight):
+            there = [v for v in self._there.get(weight.data_ptr(), ()) if v[0]() is not None]
+            if not all(fingerprint.holds(weight) for _, fingerprint in there):
                 return borrowed(weight.detach().clone(), name)
             array: Array = borrowed(weight, name)
-            if weight.device.type == "cpu" and (found is None or found[0]() is None):
-                self._there = {k: v for k, v in self._there.items() if v[0]() is not None}
-                self._there[weight.data_ptr()] = (weakref.ref(array), Fingerprint(weight))
+            # weights that begin at one address may be of different sizes
+            layouts = [(a.shape, a.strides) for ref, _ in there if (a := ref()) is not None]
+            if weight.device.type == "cpu" and (array.shape, array.strides) not in layouts:
+                self._there = {k: v for k, v in self._there.items() if any(ref() is not None for ref, _ in v)}
+                self._there[weight.data_ptr()] = [*there, (weakref.ref(array), Fingerprint(weight))]
             return array
 
 

@@ -17,7 +17,7 @@ from mgx_torch.compiled import CompiledGraph
 from mgx_torch.decompositions import all_converters
 from mgx_torch.options import TorchOptions
 from mgx_torch.stored import Stored
-from mgx_torch.weights import Fingerprint
+from mgx_torch.weights import Fingerprint, SharedWeights
 
 TYPES = (torch.float64, torch.float32, torch.float16, torch.bfloat16, torch.int8)
 
@@ -176,6 +176,14 @@ def test_write_to_a_negated_weight_is_seen() -> None:
     assert fingerprint.holds(weight)
     memory.numpy()[3] = 7j
     assert not fingerprint.holds(weight)
+
+
+def test_a_write_to_a_weight_that_begins_with_a_smaller_one_is_seen() -> None:
+    memory, shared = torch.zeros(64, 128), SharedWeights()
+    row, whole = (shared.array(weight, "w") for weight in (memory[0], memory))
+    assert np.shares_memory(shared.array(memory, "w"), whole) and np.shares_memory(row, whole)
+    memory.data[1:] += 1
+    assert not np.shares_memory(shared.array(memory, "w"), whole)
 
 
 def test_arrays_on_passed_weights_are_made_once_for_each_address(monkeypatch: pytest.MonkeyPatch) -> None:
