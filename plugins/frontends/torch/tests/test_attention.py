@@ -55,7 +55,9 @@ def test_batch_axes_are_broadcast(dims: tuple[tuple[int, ...], ...]) -> None:
         torch.testing.assert_close(compiled(q, k, v), functional.scaled_dot_product_attention(q, k, v))
 
 
-@pytest.mark.parametrize(("masked", "heads"), [("", 4), ("bool", 4), ("float", 4), ("float", 2), ("", 1)])
+@pytest.mark.parametrize(
+    ("masked", "heads"), [("", 4), ("bool", 4), ("float", 4), ("float", 2), ("", 1), ("rows", 4), ("column", 2)]
+)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_gradients_of_attention(dtype: torch.dtype, masked: str, heads: int) -> None:
     """Its log-sum-exp, which the backward graph takes, is float32 for narrower types; heads of keys may be shared."""
@@ -63,6 +65,7 @@ def test_gradients_of_attention(dtype: torch.dtype, masked: str, heads: int) -> 
         torch.randn(2, h, rows, 8, dtype=dtype, requires_grad=True) for h, rows in ((4, 5), (heads, 7), (heads, 7))
     ]
     masks = {"bool": torch.rand(2, 1, 5, 7) > 0.3, "float": torch.randn(2, 1, 5, 7, dtype=dtype)}
+    masks |= {"rows": (torch.arange(5) > 1).reshape(5, 1).expand(5, 7), "column": torch.randn(5, 1, dtype=dtype)}
     mask = masks.get(masked)
 
     def total(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
@@ -74,7 +77,7 @@ def test_gradients_of_attention(dtype: torch.dtype, masked: str, heads: int) -> 
 
     found, eager = gradients(torch.compile(total, backend="mgx", options={"strict": True})), gradients(total)
     given = [x.detach().double().requires_grad_() for x in given]
-    mask = mask.double() if masked == "float" and mask is not None else mask
+    mask = mask.double() if mask is not None and mask.is_floating_point() else mask
     for got, theirs, want in zip(found, eager, gradients(total), strict=True):
         assert got.dtype is dtype
         error, allowed = ((x.double() - want).abs().max() for x in (got, theirs))

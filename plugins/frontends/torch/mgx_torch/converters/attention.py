@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from mgx_core import Instruction
+from mgx_core import DType, Instruction
 from mgx_core.types.dim import Dim
 
 from ..converter import converts
@@ -13,7 +13,7 @@ from ..element_types import dtype_of
 from ..node import Node
 from .reduce import logsumexp_of
 
-__all__: list[str] = []
+__all__ = ["masked_products"]
 
 
 def attended(
@@ -72,6 +72,23 @@ def over_keys(n: Node, mask: Instruction, k: Instruction) -> Instruction:
     return n.broadcast_to(mask, [*mask.shape.dims[:-1], keys]) if mask.shape.dims[-1] == 1 and keys != 1 else mask
 
 
+def masked_products(
+    n: Node,
+    q: Instruction,
+    k: Instruction,
+    v: Instruction,
+    mask: Instruction | None,
+    causal: bool,
+    scale: float | None,
+    wide: DType,
+) -> Instruction:
+    """Returns the scaled products of queries and keys with the mask applied, computed in a wide type."""
+    q, k, v = (n.convert(x, wide) for x in (q, k, v))
+    mask = None if mask is None else over_keys(n, mask, k)
+    mask = n.convert(mask, wide) if mask is not None and mask.shape.dtype.is_float else mask
+    return n.add("attention", q, k, v, mask, causal=causal, scale=scale, result_of="masked")
+
+
 @converts("scaled_dot_product_attention")
 def scaled_dot_product_attention(
     n: Node,
@@ -105,10 +122,8 @@ def flash_for_cpu(
     out = attended(n, q, k, v, attn_mask, is_causal, scale)
     if not n.output_used(1):
         return out, None
-    given: dict[str, Any] = {"causal": is_causal, "scale": scale, "result_of": "masked"}
     wide = dtype_of(n.result(1).dtype)  # float32 for narrower types
-    q, k, v = (n.convert(x, wide) for x in (q, k, v))
-    mask = None if attn_mask is None else over_keys(n, attn_mask, k)
-    mask = n.convert(mask, wide) if mask is not None and mask.shape.dtype.is_float else mask
-    logits = n.add("attention", q, k, v, mask, **given)
-    return out, n.squeeze(logsumexp_of(n, logits, (3,)), [3])
+    logits = masked_products(n, q, k, v, attn_mask, is_causal, scale, wide)
+    sums = n.squeeze(logsumexp_of(n, logits, (3,)), [3])
+    zero = n.full_like(sums, 0)  # of rows that are all masked, from whose minus infinity gradients would be NaN
+    return out, n.add("where", n.add("isinf", sums), zero, sums)

@@ -14,6 +14,7 @@ from mgx_core.types.argument import Array
 
 from ..converter import Converter, converts
 from ..node import Node
+from .attention import masked_products
 from .convolution import filled
 from .linear import product
 
@@ -234,9 +235,7 @@ def attention_backward(
     factor = 1 / width**0.5 if scale is None else scale
     narrow, wide = q.shape.dtype, logsumexp.shape.dtype
     q, k, v, grad, out = (n.convert(x, wide) for x in (q, k, v, grad, out))
-    if attn_mask is not None and attn_mask.shape.dtype.is_float:
-        attn_mask = n.convert(attn_mask, wide)
-    logits = n.add("attention", q, k, v, attn_mask, causal=is_causal, scale=scale, result_of="masked")
+    logits = masked_products(n, q, k, v, attn_mask, is_causal, scale, wide)
     shares = n.add("exp", n.pointwise("sub", logits, n.unsqueeze(logsumexp, [3])))
     dims, heads = q.shape.dims, k.shape.dims[1]
     if heads != dims[1]:  # the heads of q that share one of k: rows of a single head, over which products sum
