@@ -35,7 +35,7 @@ def ports(small_model: Callable[..., Path], tmp_path_factory: pytest.TempPathFac
     root = tmp_path_factory.mktemp("mlserver")
     http, grpc = free_port(), free_port()
     given = {"host": "127.0.0.1", "http_port": http, "grpc_port": grpc, "metrics_port": free_port()}
-    (root / "settings.json").write_text(json.dumps({**given, "parallel_workers": 0, "debug": False}))
+    (root / "settings.json").write_text(json.dumps({**given, "debug": False}))
     small_model(root / "double" / "model.onnx")
     model = {"name": "double", "implementation": "mgx_serve.mlserver.MgxRuntime"}
     parameters = {"uri": "./model.onnx", "version": "7", "extra": {"target": "ref", "max_batch": 8}}
