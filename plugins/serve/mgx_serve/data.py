@@ -5,6 +5,7 @@ Needs ``mgx-serve[ray]``.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,13 @@ import numpy as np
 
 from .errors import BadRequest
 from .on_ray.publishing import PublishedModel, publish
+from .on_ray.resources import missing
 from .settings import ModelSettings
 from .tensors import Array, Tensor
 
 __all__ = ["Predictor", "map_batches"]
+
+log = logging.getLogger("mgx_serve")
 
 
 def map_batches(
@@ -43,6 +47,13 @@ def map_batches(
     where = Path(model)
     settings = ModelSettings(target=target, precision=precision, max_batch=batch_size, cpus=cpus, gpus=gpus)
     published = publish(where.stem, "1", where, settings)
+    least = concurrency if isinstance(concurrency, int) else concurrency[0]
+    lack = missing(least * cpus + 1, least * gpus)  # one for the tasks that read the data set
+    if lack:
+        log.warning(
+            "%s, one for reading the data set: unless machines join, lower concurrency, cpus or gpus, or Ray waits forever",
+            lack,
+        )
     return dataset.map_batches(
         Predictor,
         fn_constructor_args=(published, dict(inputs or {}), dict(outputs or {})),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import uuid
 from collections.abc import Mapping, Sequence
@@ -26,8 +27,11 @@ from .links import Links
 from .publishing import PublishedModel, publish, withdraw
 from .replica import bound
 from .replicas import Replicas
+from .resources import missing
 
 __all__ = ["OnRay"]
+
+log = logging.getLogger("mgx_serve")
 
 
 class OnRay(Backend):
@@ -54,8 +58,30 @@ class OnRay(Backend):
         self.address = ray.get_runtime_context().gcs_address
         serve.start(http_options={"location": "NoServer"})
         self._newest: dict[str, RayDeployment] = {}
+        self._required: dict[str, tuple[float, float]] = {}  # CPUs and GPUs of all replicas by model
 
     async def deploy(self, name: str, version: str, path: Path, settings: ModelSettings) -> Deployment:
+        former = self._required.get(name)
+        self._required[name] = (settings.replicas * settings.cpus, settings.replicas * settings.gpus)
+        try:
+            self._require_resources(name)
+            return await self._deployed(name, version, path, settings)
+        except BaseException:
+            self._required.pop(name, None)
+            if former is not None:
+                self._required[name] = former
+            raise
+
+    def _require_resources(self, name: str) -> None:
+        """Errors: Unavailable if the replicas of all models can never start together; in a cluster that may grow, it warns."""
+        cpus, gpus = (sum(n) for n in zip(*self._required.values(), strict=True))
+        lack = missing(cpus, gpus)
+        if lack and self._own:
+            raise Unavailable(f"{lack}, for the replicas of {', '.join(self._required)}; lower cpus, gpus or replicas")
+        if lack:
+            log.warning("the replicas of model %r wait for machines that join the cluster: %s", name, lack)
+
+    async def _deployed(self, name: str, version: str, path: Path, settings: ModelSettings) -> Deployment:
         holder = uuid.uuid4().hex
         published = await asyncio.to_thread(publish, name, version, path, settings, holder)
         former = self._newest.get(name)
@@ -85,6 +111,7 @@ class OnRay(Backend):
         name = deployment.signature.name
         if self._newest.get(name) is deployment:
             del self._newest[name]
+            self._required.pop(name, None)
             await asyncio.to_thread(serve.delete, self.application(name))
         await asyncio.to_thread(withdraw, deployment.published, deployment.holder)
 

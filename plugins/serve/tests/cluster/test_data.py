@@ -37,6 +37,16 @@ def test_data_sets(small_model: Callable[..., Path], tmp_path: Path) -> None:
     np.testing.assert_allclose([row["sum"] for row in found], rows.sum(1, keepdims=True), rtol=1e-5, atol=1e-6)
 
 
+def test_processes_that_leave_no_cpu_for_reading_are_reported(
+    small_model: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows, model = ray.data.from_items([{"x": [1.0, 2.0, 3.0, 4.0]}]), small_model(tmp_path / "m.onnx", 3)
+    map_batches(rows, model, target="ref", concurrency=(3, 8))  # lazy: 4 CPUs suffice
+    assert "are required" not in caplog.text
+    map_batches(rows, model, target="ref", concurrency=4)
+    assert "5 CPUs are required, of 4 in the cluster" in caplog.text
+
+
 def test_columns_that_do_not_fit(small_model: Callable[..., Path], tmp_path: Path) -> None:
     handed = publish("m", "1", small_model(tmp_path / "m.onnx", 7), ModelSettings(target="ref"))
     predict = Predictor(handed, {}, {})

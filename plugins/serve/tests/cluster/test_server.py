@@ -129,6 +129,15 @@ def test_versions_are_replaced_while_clients_send_requests(
         np.testing.assert_array_equal(ask(c).as_numpy("y"), 5 * X)
 
 
+def test_what_the_machine_lacks_is_said(cluster: Any, repository: Path, small_model: Callable[..., Path]) -> None:
+    small_model(repository / "large" / "1" / "model.onnx")
+    (repository / "large" / "config.toml").write_text("replicas = 3\ngpus = 1000.5\n")
+    with tritonclient.http.InferenceServerClient(cluster.http, network_timeout=PATIENCE) as c:
+        with pytest.raises(InferenceServerException, match=r"3001.5 GPUs are required, of \d+ in the cluster"):
+            c.load_model("large")
+        assert ask(c).as_numpy("y") is not None
+
+
 def test_a_server_ends_its_cluster(cluster: Any) -> None:
     processes = replicas()
     cluster.process.terminate()
