@@ -274,7 +274,7 @@ def refuse_sequences(parameters: Mapping[str, Any]) -> None:
     """Errors: Unsupported for a sequence request: no state is kept between requests."""
     if parameters.get("sequence_id") not in (None, 0, ""):
         raise Unsupported(
-            "parameter sequence_id: sequences are not offered; each request is answered by itself, from the first states"
+            "parameter sequence_id: sequences are not offered; each request starts from the model's initial state"
         )
 
 

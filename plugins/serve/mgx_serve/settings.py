@@ -19,6 +19,13 @@ from .tensors import DATATYPES, OPEN, Tensor
 __all__ = ["ModelSettings", "Settings", "changed_settings", "model_settings"]
 
 
+def _require(settings: object, name: str, least: int) -> None:
+    """Errors: ParameterError if a number is less, infinite or NaN."""
+    value = getattr(settings, name)
+    if not least <= value < math.inf:
+        raise ParameterError(f"{name} must be a finite number of at least {least}, got {value}")
+
+
 @dataclass(frozen=True)
 class ModelSettings:
     """Settings by which one model is compiled and batched.
@@ -64,24 +71,18 @@ class ModelSettings:
         if self.precision not in ("", "fp16", "bf16"):
             raise ParameterError(f"precision must be fp16 or bf16, got {self.precision!r}")
         for name in ("instances", "queue_size", "replicas"):
-            if getattr(self, name) < 1:
-                raise ParameterError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.max_batch < 0 or not 0 <= self.queue_delay < math.inf or not 0 < self.timeout < math.inf:
-            raise ParameterError(f"max_batch and queue_delay start at 0 and timeout above it, got {self}")
-        if (
-            not (0 <= self.load < math.inf and 0 <= self.cpus < math.inf and 0 <= self.gpus < math.inf)
-            or self.max_replicas < 0
-        ):
-            raise ParameterError(f"max_replicas, load, cpus and gpus start at 0, got {self}")
+            _require(self, name, 1)
+        for name in ("max_batch", "queue_delay", "priority", "served", "max_replicas", "load", "cpus", "gpus"):
+            _require(self, name, 0)
+        if not 0 < self.timeout < math.inf:
+            raise ParameterError(f"timeout must be a number of seconds above 0, got {self.timeout}")
         if any(not isinstance(n, int) or not 0 < n <= max(self.max_batch, 1) for n in self.preferred):
             raise ParameterError(f"preferred batch sizes lie between 1 and max_batch, got {self.preferred}")
-        if self.priority < 0 or self.served < 0 or any(not isinstance(n, int) or n < 0 for n in self.versions):
-            raise ParameterError(
-                f"priority, served and versions start at 0, got {self.priority}, {self.served} and {self.versions}"
-            )
+        if any(not isinstance(n, int) or n < 0 for n in self.versions):
+            raise ParameterError(f"versions must be numbers of at least 0, got {list(self.versions)}")
         for name, sizes in self.buckets.items():
             if not sizes or list(sizes) != sorted({n for n in sizes if type(n) is int and n > 0}):
-                raise ParameterError(f"buckets of {name!r} are sizes from 1 on that rise, got {list(sizes)}")
+                raise ParameterError(f"buckets of {name!r} must be ascending sizes from 1 on, got {list(sizes)}")
         if self.file and (Path(self.file).name != self.file or self.file == ".."):
             raise ParameterError(f"file is a name in the folder of a version, got {self.file!r}")
 
@@ -117,8 +118,11 @@ class Settings:
     def __post_init__(self) -> None:
         if (self.certificate is None) != (self.key is None):
             raise ParameterError("TLS needs both a certificate and its key")
-        if self.frontends < 0:
-            raise ParameterError(f"frontends must be at least 0, got {self.frontends}")
+        for name in ("frontends", "max_bytes", "memory", "connections", "drain"):
+            _require(self, name, 0)
+        for name in ("http_port", "grpc_port"):
+            if not -1 <= getattr(self, name) < 1 << 16:
+                raise ParameterError(f"{name} must be between -1 and 65535, got {getattr(self, name)}")
 
 
 def model_settings(folder: Path, default: ModelSettings) -> ModelSettings:

@@ -135,9 +135,9 @@ def test_a_server(frontends: int, serve: Callable[..., Any], tmp_path: Path) -> 
     ("text", "why"),
     [
         ("max_batch = 8\nbuckets = {size = [4]}\n", r"buckets: .*open extents \['length'\], got 'size'"),
-        ("max_batch = 8\nbuckets = {length = [8, 4]}\n", r"buckets of 'length' are sizes from 1 on that rise"),
-        ("max_batch = 8\nbuckets = {length = [0]}\n", "buckets of 'length' are sizes from 1 on"),
-        ("max_batch = 8\nbuckets = {length = []}\n", "buckets of 'length' are sizes from 1 on"),
+        ("max_batch = 8\nbuckets = {length = [8, 4]}\n", r"buckets of 'length' must be ascending sizes from 1 on"),
+        ("max_batch = 8\nbuckets = {length = [0]}\n", "buckets of 'length' must be ascending sizes from 1 on"),
+        ("max_batch = 8\nbuckets = {length = []}\n", "buckets of 'length' must be ascending sizes from 1 on"),
         (
             "max_batch = 8\nbuckets = {length = [1000000000]}\n",
             r"buckets of 'length': a row of 1000000000 takes 16000000000",

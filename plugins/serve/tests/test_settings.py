@@ -354,3 +354,20 @@ def test_files_of_tokens_that_grant_nothing_are_refused(tmp_path: Path, text: by
     assert f"{tokens}: " in done.output
     assert message in done.output
     assert "secret" not in done.output
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--http-port=65536", "http_port must be between -1 and 65535, got 65536"),
+        ("--grpc-port=-2", "grpc_port must be between -1 and 65535, got -2"),
+        ("--queue-delay=-3", "queue_delay must be a finite number of at least 0, got -0.003"),
+        ("--gpus=nan", "gpus must be a finite number of at least 0, got nan"),
+        ("--timeout=0", "timeout must be a number of seconds above 0, got 0.0"),
+        ("--replicas=0", "replicas must be a finite number of at least 1, got 0"),
+        ("--memory=-1", "memory must be a finite number of at least 0, got -1"),
+    ],
+)
+def test_options_out_of_range_are_named(tmp_path: Path, option: str, message: str) -> None:
+    done = CliRunner().invoke(main, [str(tmp_path), option])
+    assert (done.exit_code, done.output) == (1, f"mgx-serve: {message}\n")
