@@ -16,7 +16,7 @@ from ..errors import MgxError, PluginError, UnsupportedError
 from ..settings import setting
 from .entry_points import entries
 from .hooks import GROUP, INTERFACE, Hooks, Lazy, hookimpl, hookspec, resolve
-from .missing import absent, missing
+from .missing import absent, missing, no_target
 from .record import WITH_ARGUMENTS, PluginRecord
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class Plugins:
                 record.fail(
                     "targets", f"target {lazy.name!r}: {lazy.available} failed: {type(error).__name__}: {error}", error
                 )
-        raise UnsupportedError(missing(self.records, "target", "ref", ()))
+        raise UnsupportedError(no_target(self.records, offered))
 
     def opset(self) -> OpSet:
         """Returns the standard ops with those of all plugins; ambiguous names raise an error on lookup.

@@ -7,7 +7,7 @@ from typing import Final
 
 from .record import PluginRecord
 
-__all__ = ["FILES", "absent", "missing"]
+__all__ = ["FILES", "absent", "missing", "no_target"]
 
 # packages of common names
 KNOWN: Final = {
@@ -44,6 +44,15 @@ def missing(records: Sequence[PluginRecord], what: str, name: str, offered: Iter
     hint = f"pip install {KNOWN[name]}" if name in KNOWN else "install the package that provides it"
     hint = f"did you mean {near!r}?" if near else hint
     return f"there is no {what} {name!r} (installed: {have}); {hint}{absent(records, what + 's')}"
+
+
+def no_target(records: Sequence[PluginRecord], offered: Iterable[str]) -> str:
+    """Returns the error message if no installed target runs on this machine."""
+    have = ", ".join(map(repr, offered)) or "none"
+    return (
+        f"there is no target that runs on this machine (installed: {have}); pip install mgx-cpu-dnnl or mgx-gpu-hip if it "
+        f"supports them, or else mgx-ref{absent(records, 'targets')}"
+    )
 
 
 def _near(name: object, names: Sequence[str]) -> str:

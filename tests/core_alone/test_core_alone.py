@@ -69,7 +69,7 @@ def test_running_needs_compiling():
     ("ask", "package"),
     [
         (lambda: mgx.get_target("ref"), "mgx-ref"),
-        (mgx.best_target, "mgx-ref"),
+        (mgx.best_target, "mgx-cpu-dnnl or mgx-gpu-hip"),
         (lambda: mgx.parse_onnx("model.onnx"), "mgx-onnx"),
         (lambda: mgx.parse_onnx_buffer(b""), "mgx-onnx"),
         (mgx.get_onnx_operators, "mgx-onnx"),

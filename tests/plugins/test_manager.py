@@ -264,7 +264,7 @@ def test_the_best_target(monkeypatch, good):
     plugin.yes, plugin.no = (lambda: True), (lambda: False)
     assert installed(monkeypatch, ranks=plugin, good=good).best_target() == "quick"
     assert installed(monkeypatch, good=good).best_target() == "one"
-    with pytest.raises(UnsupportedError, match="pip install mgx-ref"):
+    with pytest.raises(UnsupportedError, match=r".installed: none.; pip install mgx-cpu-dnnl or mgx-gpu-hip if it"):
         installed(monkeypatch).best_target()
 
 
