@@ -86,11 +86,10 @@ READMES = sorted(path for folder in ("plugins", "conformance") for path in (ROOT
 
 @pytest.mark.parametrize("page", [str(p.relative_to(ROOT)) for p in READMES if "    pip install mgx" in p.read_text()])
 def test_packages_can_be_installed_from_a_checkout(page):
-    """Each package that a README installs by name is installed by its command for a checkout, too, which names folders."""
+    """A README's command for a checkout, which names folders, has each package that it installs by name and their dependencies."""
     text = (ROOT / page).read_text(encoding="utf-8")
     (command,) = re.findall(r"from a checkout, run\s+`pip install ([^`]+)`", text, re.I)
     named = re.search(r"^ {4}pip install (mgx.*)$", text, re.M).group(1).split()
-    found = {
-        tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]["name"] for folder in command.split()
-    }
-    assert set(named) - found == set()
+    projects = [tomllib.loads((ROOT / f / "pyproject.toml").read_text())["project"] for f in command.split()]
+    needed = {re.match(r"[\w-]+", d)[0] for p in projects for d in p["dependencies"] if d.startswith("mgx-")}
+    assert {*named, *needed} - {p["name"] for p in projects} == set()
