@@ -6,6 +6,7 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -44,9 +45,7 @@ if TYPE_CHECKING:
 NOTHING: Final[Mapping[str, Argument]] = {}
 UNTOUCHED: Final[Mapping[str, int]] = {}
 REPEATS: Final = 16  # cached prepared calls
-SPECIALIZED: Final = (
-    3  # sets of numbers that a run has found, for which a program is compiled before it takes them as arguments
-)
+SPECIALIZED: Final = 3  # sets of numbers found in runs for which parts are compiled before they take them as arguments
 INSTANCES: Final = 64  # cached instances of any program
 # limits of small programs: cached instances, and their instructions in total (some kilobytes each)
 MOST_INSTANCES: Final = 256
@@ -461,8 +460,9 @@ class Executable:
             if self.overwritten or self.watches or self.options.validate or self.options.exhaustive_tune:
                 return
             memory = DeviceMemory(self.context, self.options.offload_copy)
-            made = OpenPieces.program(self.module, {}, frozenset(), self._part, failed, memory)
-            self._selected = None if made is None else made.runner
+            with suppress(MgxError, MemoryError):  # continue to compile parts
+                made = OpenPieces.program(self.module, {}, frozenset(), self._part, failed, memory)
+                self._selected = None if made is None else made.runner
 
     def note_lost(self) -> None:
         """Notes extensions of plugins to targets and frontends that could not be loaded; logs each once per process."""

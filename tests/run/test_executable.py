@@ -15,10 +15,10 @@ import mgx_core as mgx
 from mgx_core import Argument, dim
 from mgx_core import dtype as dt
 from mgx_core.compile.invariants import lowered
-from mgx_core.errors import ParameterError, PassError
+from mgx_core.errors import DeviceError, ParameterError, PassError
 from mgx_core.ops.softmax import Softmax
 from mgx_core.passes.expand_composites import ExpandComposites
-from mgx_core.run.executable import Executable
+from mgx_core.run.executable import SPECIALIZED, Executable
 from mgx_core.targets.host_runner import HostRunner
 from mgx_core.types.shape import OptionalShape, SequenceShape, Shape
 
@@ -812,3 +812,22 @@ def test_a_program_that_was_optimized_before_compiles_to_the_same(times):
     plain = compiled(text, Spelling()).executable
     assert [i.name for i in plain.module if i.modules] == ["fused_reduce"]
     assert str(program.executable.module) == str(plain.module)
+
+
+def test_a_run_returns_its_results_if_the_program_cannot_be_cut_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    m.add_return([m.add(mgx.op("neg"), m.add_parameter("x", Shape(dt.float32, [2])))])
+    monkeypatch.setattr(HostRunner, "specialized", SPECIALIZED + 1)
+    monkeypatch.setattr(Host, "own_memory", True)
+    monkeypatch.setattr(Host, "opens_programs", True)
+    monkeypatch.setattr("mgx_core.run.device_pieces.DeviceMemory", lambda *_: None)
+
+    def refused(*_: object) -> None:
+        raise DeviceError("out of memory")
+
+    monkeypatch.setattr("mgx_core.run.open_pieces.OpenPieces.program", refused)
+    program.compile(Host())
+    for _ in range(2):
+        (found,) = program.run({"x": np.float32([1, 2])})
+        np.testing.assert_array_equal(found.to_numpy(), [-1, -2])
