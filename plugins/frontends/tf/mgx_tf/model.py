@@ -21,6 +21,7 @@ from .wire.messages import message
 __all__ = ["Model", "Signature", "read_bytes", "read_model"]
 
 SAVED: Final = "saved_model.pb"
+CHUNKED: Final = "saved_model.cpb"
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def read_model(path: str | os.PathLike[str], tags: str = "serve") -> Model:
     try:
         if where.is_dir():
             return _read_folder(where, tags)
-        if where.name == SAVED:
+        if where.name in (SAVED, CHUNKED):
             return _read_folder(where.parent, tags)
         _refuse_keras(where)
         data = where.read_bytes()
@@ -96,8 +97,11 @@ def _refuse_keras(where: Path) -> None:
 def _read_folder(folder: Path, tags: str) -> Model:
     file = folder / SAVED
     if not file.is_file():
-        if (folder / "saved_model.cpb").is_file():
-            raise UnsupportedError("chunked SavedModels (saved_model.cpb) are not supported; save it without chunks")
+        if (folder / CHUNKED).is_file():
+            raise UnsupportedError(
+                f"chunked SavedModels ({CHUNKED}) are not supported; save it without "
+                f"tf.saved_model.SaveOptions(experimental_image_format=True)"
+            )
         text = folder / "saved_model.pbtxt"
         if not text.is_file():
             raise ParseError(f"{str(folder)!r} is not a SavedModel: it lacks {SAVED}")

@@ -202,7 +202,8 @@ def _declare_graph(scope: Scope, graph: Graph, options: TfOptions) -> tuple[list
     ports = [tensor_port(name) for name in chosen]
     for name, port in zip(chosen, ports, strict=True):
         if port.node not in graph.nodes:
-            raise ParameterError(f"the graph has no node {name!r}; {suggestion(port.node, graph.nodes)}")
+            hint, last = suggestion(port.node, graph.nodes), ", ".join(map(repr, _sinks(graph)[-5:]))
+            raise ParameterError(f"the graph has no node {name!r}; {hint}; nodes that no other one reads are {last}")
     needed = _producers(graph, ports)
     for node in placeholders:
         if node.name not in needed and node.name.startswith("unused_control_flow_input"):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from mgx_core.plugins.manager import Lazy, hookimpl
 
 mgx_interface = 1
-FILES = ("pb", "graphdef", "pbtxt", "saved_model.pb", "saved_model.pbtxt", "keras", "h5")
+# those of formats that are refused, with the reason: cpb, keras, h5
+FILES = ("pb", "graphdef", "pbtxt", "cpb", "saved_model.pb", "saved_model.pbtxt", "saved_model.cpb", "keras", "h5")
 
 
 @hookimpl

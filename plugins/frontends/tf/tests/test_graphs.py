@@ -440,7 +440,7 @@ def test_missing_nodes_and_bad_options(new_graph: Any):
     g = new_graph()
     g.node("Relu", "y", "nowhere")
     refused(g, mgx.ParseError, "nowhere")
-    refused(g, mgx.ParameterError, "no node 'z'", output_names=["z"])
+    refused(g, mgx.ParameterError, "no node 'z'.* no other one reads are 'y'", output_names=["z"])
     refused(g, mgx.ParameterError, "did you mean 'batch_size'", batchsize=1)
     refused(g, mgx.ParameterError, "no signature", signature="serve")
     with pytest.raises(mgx.ParseError, match="damaged or truncated"):
@@ -458,6 +458,13 @@ def test_text_form(tmp_path: Any, new_graph: Any):
     (tmp_path / "g.pbtxt").write_text(text_format.MessageToString(g.proto))
     program = mgx.parse(tmp_path / "g.pbtxt")
     assert program.get_output_names() == ["y"]
+
+
+@pytest.mark.parametrize("path", ["", "saved_model.cpb"])
+def test_chunked_models_are_refused_by_name(tmp_path: Any, path: str):
+    (tmp_path / "saved_model.cpb").write_bytes(b"riegeli")
+    with pytest.raises(mgx.UnsupportedError, match=r"chunked SavedModels .saved_model.cpb. are not supported; save it"):
+        mgx.parse(tmp_path / path)
 
 
 def test_keras_files_have_a_helpful_error(tmp_path: Any):
