@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 NOTHING: Final[Mapping[str, Argument]] = {}
 UNTOUCHED: Final[Mapping[str, int]] = {}
 REPEATS: Final = 16  # cached prepared calls
-SPECIALIZED: Final = 3  # sets of numbers found in runs for which parts are compiled before they take them as arguments
+# times that a program is compiled for numbers that runs have found, before it takes these as arguments
+SPECIALIZED: Final = 3
 INSTANCES: Final = 64  # cached instances of any program
 # limits of small programs: cached instances, and their instructions in total (some kilobytes each)
 MOST_INSTANCES: Final = 256
@@ -101,9 +102,9 @@ class Executable:
         self._changing: ChangingExtents | None = None  # created with the first instance of a dynamic program
         # of a piece of another program: the symbols of the extents that it takes as arguments
         self._opens: frozenset[str] | None = None
-        # runs the pieces of a program in which values decide extents, and may again be made
+        # runs the program in pieces that take extents that values decide as arguments, once these have changed often
         self._selected: Runner | None = None
-        self._selects = (
+        self._selects = (  # until such pieces have been tried
             target.own_memory and target.opens_programs and not any(s.dynamic() for s in self.parameters.values())
         )
         self._instances = Instances(self.parameters, self._may_keep, self._instantiate, self._forget_repeats)
