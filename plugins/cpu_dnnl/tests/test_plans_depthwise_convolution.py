@@ -111,6 +111,13 @@ def test_inputs_from_afar(compiled: Any, channels: int, step: int, left: bool, m
     ours(check(compiled, x, numbers(channels, 1, 3, 3), [1] * 4, [step] * 2, [1, 1]))
 
 
+@pytest.mark.parametrize("window", [12, 15, 24])
+def test_long_windows_of_bfloat16(compiled: Any, window: int) -> None:
+    """Their rows are never 3 wide, for which there is no loop of this type."""
+    x, w = numbers(2, 33, 47, dtype="bfloat16"), numbers(33, 1, window, dtype="bfloat16")
+    ours(check(compiled, x, w, [4, 2], [1], [1]), "bfloat16", window)
+
+
 def test_the_zeros_that_complete_a_long_window_meet_no_infinities(compiled: Any) -> None:
     def build(m: mgx.Module) -> mgx.Instruction:
         given = m.add_parameter("x", mgx.shape(type="float32", lens=[1, 32, 60]))

@@ -21,6 +21,7 @@ from mgx_core.errors import Refused
 from mgx_core.ops.convolution import Convolution
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
+from mgx_core.types.dtype import DType
 from mgx_core.types.traced_int import usual
 
 from ..emitter import CpuEmitter, is_traced
@@ -83,7 +84,7 @@ def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | No
         raise Refused("the input exceeds the L2 cache, which makes oneDNN faster")
     if not np.isfinite(weights).all():
         raise Refused("the padding is multiplied by weights that are not finite")
-    down, across = _rows_of(window[-1]) if long else two_axes(window, 1)
+    down, across = _rows_of(window[-1], x.shape.dtype) if long else two_axes(window, 1)
     if not e.fast_math and (per == TWO or (long and down * across > window[-1])):
         raise Refused("zeros that complete groups or windows are multiplied by infinities, which requires fast_math")
     if per == TWO:
@@ -128,9 +129,10 @@ def _is_long(rank: int, w: Sequence[int]) -> bool:
     return rank == 3 and w[1] == 1 and w[-1] > WIDTHS[1][-1]
 
 
-def _rows_of(taps: int) -> tuple[int, int]:
+def _rows_of(taps: int, dtype: DType) -> tuple[int, int]:
     """Returns the rows and the taps in each, which together are the fewest that hold this many."""
-    across = min(WIDTHS[1], key=lambda n: (-(-taps // n) * n, -n))
+    widths = [n for n in WIDTHS[1] if dtype is not dt.bfloat16 or n >= MIN_NARROW_WIDTH]
+    across = min(widths, key=lambda n: (-(-taps // n) * n, -n))
     return -(-taps // across), across
 
 
