@@ -226,7 +226,8 @@ class Variant:
     def _arrays(self, taken: Sequence[Any]) -> list[Any]:
         """Returns arrays on the memory of arguments in parameter order; those of weights are made once for each address.
 
-        An array keeps its memory, so that equal addresses mean the same memory; sizes and strides of weights are guarded.
+        Sizes and strides of weights are guarded, so that an array is that of any weight at its address, also if torch has freed
+        that memory and allocated it again.
         """
         if not self.lasting:
             return list(map(host_array, taken))
