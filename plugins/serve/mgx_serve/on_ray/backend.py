@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import ray
 from ray import serve
@@ -29,8 +30,9 @@ from .replica import bound
 from .replicas import Replicas
 from .resources import missing
 
-__all__ = ["OnRay"]
+__all__ = ["OnRay", "require_reachable"]
 
+CONNECT: Final = 10.0  # seconds
 log = logging.getLogger("mgx_serve")
 
 
@@ -51,6 +53,7 @@ class OnRay(Backend):
         self._own = self._connected and address in ("", "local")
         self._identity = uuid.uuid4().hex[:12]
         if self._connected:
+            require_reachable(address)
             try:
                 ray.init(address=address or "local", namespace="mgx", log_to_driver=False, include_dashboard=False)
             except (ValueError, RuntimeError, RayError) as error:
@@ -161,6 +164,16 @@ class RayDeployment(Deployment):
             await asyncio.sleep(0.01)
         self._links.close()
         await self._backend.withdraw(self)
+
+
+def require_reachable(address: str) -> None:
+    """Errors: ParameterError if nothing listens at an address of the form HOST:PORT, which Ray would wait for without end."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "/" not in host:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), CONNECT).close()
+        except (OSError, OverflowError) as error:
+            raise ParameterError(f"no cluster of Ray at address {address!r}: {error}") from error
 
 
 def _first_line(error: BaseException) -> str:

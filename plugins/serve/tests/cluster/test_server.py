@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,9 @@ import pytest
 import tritonclient.grpc
 import tritonclient.http
 from tritonclient.utils import InferenceServerException
+
+from mgx_core import ParameterError
+from mgx_serve.on_ray.backend import require_reachable
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 PATIENCE = 120.0  # seconds, for busy machines
@@ -136,6 +140,14 @@ def test_what_the_machine_lacks_is_said(cluster: Any, repository: Path, small_mo
         with pytest.raises(InferenceServerException, match=r"3001.5 GPUs are required, of \d+ in the cluster"):
             c.load_model("large")
         assert ask(c).as_numpy("y") is not None
+
+
+def test_an_address_without_a_cluster() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ParameterError, match=f"no cluster of Ray at address '{address}': .*refused"):
+            require_reachable(address)
 
 
 def test_a_server_ends_its_cluster(cluster: Any) -> None:
