@@ -147,7 +147,8 @@ def unpacked(raw: Array, bits: int, count: int) -> Array:
         words[:, : whole // 8] = parts
         raw = words.view("<u4")[:, 0]
     shifts = np.arange(whole // bits, dtype=raw.dtype) * bits
-    return ((raw[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count].astype(np.uint8)
+    codes: Array = ((raw[:, None] >> shifts) & ((1 << bits) - 1)).reshape(-1)[:count].astype(np.uint8)
+    return codes
 
 
 bool_: Final = DType("bool", "b", 8, np.bool_)
