@@ -23,7 +23,7 @@ FOREIGN = re.compile(r"(?<![a-z])(cuda|hip|dnnl|onnx|torch)(?![a-z])", re.IGNORE
 ALLOWED = {
     "__init__.py": r"(api:)?(parse_onnx|parse_onnx_buffer|get_onnx_operators)",
     "api.py": r"parse_onnx|parse_onnx_buffer|get_onnx_operators|onnx",
-    "plugins/missing.py": r"onnx|cuda|hip|torch|mgx-(cpu-dnnl|gpu-hip|onnx|torch)",
+    "plugins/missing.py": r"onnx|cuda|hip|torch|mgx-(cpu-dnnl|gpu-hip|onnx|torch)|.*pip install mgx-cpu-dnnl or mgx-gpu-hip.*",
     "types/dlpack.py": r"CUDA( managed)?",
     "types/argument.py": r"__cuda_array_interface__",
 }

@@ -77,9 +77,11 @@ class HostSteps(StepList):
         if len(shapes) != len(items):
             raise UnsupportedError(f"{op!r} on the host returns {result}, whose extents depend on data")
         outputs = [self.allocate(r.dtype, r.lens()) for r in shapes]
-        if isinstance(kernel, Reference) and not any(r.elements() for r in shapes):  # nothing to compute
-            return tuple(outputs) if isinstance(result, TupleShape) else outputs[0]
         given = [v for a in flat if a is not None for v in (a if isinstance(a, tuple) else (a,))]
+        if isinstance(kernel, Reference) and not any(r.elements() for r in shapes):
+            positions = any(v.dtype.is_integer and v.shape.elements() for v in given)  # which may be out of bounds
+            if not positions:
+                return tuple(outputs) if isinstance(result, TupleShape) else outputs[0]
 
         nodes = self.sources
         unchecked = [True]  # the first run checks the types of results
