@@ -14,8 +14,9 @@ import mgx_core as mgx
 from mgx_core import dtype as dt
 from mgx_core.types.dim import symbol
 from mgx_gpu_hip.codegen import window_products
+from mgx_gpu_hip.codegen.narrow_operands import Windows
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
-from mgx_gpu_hip.codegen.window_products import TILES, Windows, window_product
+from mgx_gpu_hip.codegen.window_products import TILES, window_product
 from mgx_gpu_hip.compile.build import build
 from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.target import GpuTarget

@@ -16,31 +16,20 @@ from mgx_core.types.traced_int import divides
 
 from .extents import estimated
 from .geometry import aligned, ceil_div, decompose, index_type, merge
+from .narrow_operands import CHUNK, Windows
 from .pointwise import one_launch
 from .product_epilogue import FusedEpilogue, store_vectors
 from .source import DeviceTraits, KernelSource, Tensor, compute_type, storage_type
 
-__all__ = ["TYPES", "Windows", "chunk_of", "window_product"]
+__all__ = ["TYPES", "chunk_of", "window_product"]
 
 TYPES: Final = (dt.float32, dt.float16, dt.bfloat16)
-CHUNK: Final = 16  # bytes per load
 STEP: Final = 128  # bytes of k per step
 PITCH: Final = STEP + CHUNK  # bytes between rows in shared memory, so that eight rows fall into different banks
 SIDE: Final = 8  # rows and columns of float32 sums of a thread
 THREADS: Final = 256  # of a block, for float32
 MOST_STAGES: Final = 4
 ROOM: Final = 112 << 10  # bytes of shared memory of a block, of which two share a multiprocessor
-
-
-@dataclass(frozen=True)
-class Windows:
-    """The windows of a convolution along the axes of its images."""
-
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-    begins: tuple[int, ...]
-    group: int = 1
 
 
 @dataclass(frozen=True)

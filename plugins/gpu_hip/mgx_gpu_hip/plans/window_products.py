@@ -21,8 +21,9 @@ from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.traced_int import divides
 
 from ..codegen.generators import Inputs
+from ..codegen.narrow_operands import Windows
 from ..codegen.source import DeviceTraits, KernelSource, Tensor
-from ..codegen.window_products import TYPES, Windows, chunk_of, window_product
+from ..codegen.window_products import TYPES, chunk_of, window_product
 from ..emitter import DEVICE_ALIGNMENT, LIBRARY_ALIGNMENT, GpuEmitter, has_traced
 from .convolutions import more_channels, to_channels_last
 from .offer import offer
