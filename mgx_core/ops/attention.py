@@ -157,8 +157,7 @@ class Attention(Operation):
             zero = scores.dtype.type(0)
             bias = np.where(keep, zero if bias is None else bias, minus)
         if bias is not None:
-            with np.errstate(invalid="ignore"):  # an infinite score of a masked key
-                scores = scores + bias
+            scores = scores + bias
         if self.result_of == "masked":
             return convert(scores, to)
         if bias is not None:  # by the mask, not the scores: an infinite score must not turn a fully masked row into NaN

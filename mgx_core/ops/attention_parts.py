@@ -54,13 +54,12 @@ def probabilities(scores: Array, sink: Array | None = None) -> Array:
     top = scores.max(axis=-1, keepdims=True)
     if sink is not None:
         top = np.maximum(top, sink)
-    with np.errstate(all="ignore"):
-        top = np.where(np.isneginf(top), scores.dtype.type(0), top)
-        out: Array = np.exp(scores - top)
-        total = out.sum(axis=-1, keepdims=True)
-        if sink is not None:
-            total = total + np.exp(sink - top)
-        out /= np.where(total == 0, scores.dtype.type(1), total)
+    top = np.where(np.isneginf(top), scores.dtype.type(0), top)
+    out: Array = np.exp(scores - top)
+    total = out.sum(axis=-1, keepdims=True)
+    if sink is not None:
+        total = total + np.exp(sink - top)
+    out /= np.where(total == 0, scores.dtype.type(1), total)
     return out
 
 
@@ -69,8 +68,7 @@ def scores_of(q: Array, k: Array, scale: float) -> Array:
     b, h, s, d = q.shape
     g, t = k.shape[1], k.shape[2]
     grouped = q.reshape(b, g, (h // g) * s, d) if g else q
-    with np.errstate(all="ignore"):
-        scores: Array = np.matmul(grouped * q.dtype.type(scale), np.swapaxes(k, -1, -2))
+    scores: Array = np.matmul(grouped * q.dtype.type(scale), np.swapaxes(k, -1, -2))
     return np.asarray(scores.reshape(b, h, s, t))
 
 
@@ -78,8 +76,7 @@ def values_of(weights: Array, v: Array) -> Array:
     """weights [b, h, s, t] v [b, g, t, e] -> [b, h, s, e]."""
     b, h, s, t = weights.shape
     g = v.shape[1]
-    with np.errstate(all="ignore"):
-        out: Array = np.matmul(weights.reshape(b, g, (h // g) * s, t), v)
+    out: Array = np.matmul(weights.reshape(b, g, (h // g) * s, t), v)
     return out.reshape(b, h, s, v.shape[-1])
 
 

@@ -132,8 +132,7 @@ class Einsum(Operation):
             kept = [a for a, label in enumerate(term) if x.shape[a] == sizes[label]]
             flat = widen(x).reshape([x.shape[a] for a in kept])
             args += [flat, [code[term[a]] for a in kept]]
-        with np.errstate(all="ignore"):
-            out = np.einsum(*args, [code[label] for label in equation.output], optimize=len(xs) > 1)
+        out = np.einsum(*args, [code[label] for label in equation.output], optimize=len(xs) > 1)
         return convert(np.asarray(out), of(xs[0].dtype))
 
     def decompose(self, b: Builder, *xs: Operand) -> Operand:

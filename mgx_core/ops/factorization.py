@@ -200,14 +200,13 @@ class Lu(Operation):
         a = _wide(x).reshape(int(np.prod(batch)), m, n).copy()
         pivots = np.zeros((len(a), count), np.int32)
         every = np.arange(len(a))
-        with np.errstate(all="ignore"):
-            for k in range(count):
-                best = k + np.abs(a[:, k:, k]).argmax(1)
-                pivots[:, k] = best + 1
-                a[every, k], a[every, best] = a[every, best], a[every, k].copy()
-                pivot = a[:, k, k, None]
-                a[:, k + 1 :, k] /= np.where(pivot == 0, 1, pivot)
-                a[:, k + 1 :, k + 1 :] -= a[:, k + 1 :, k, None] * a[:, k, None, k + 1 :]
+        for k in range(count):
+            best = k + np.abs(a[:, k:, k]).argmax(1)
+            pivots[:, k] = best + 1
+            a[every, k], a[every, best] = a[every, best], a[every, k].copy()
+            pivot = a[:, k, k, None]
+            a[:, k + 1 :, k] /= np.where(pivot == 0, 1, pivot)
+            a[:, k + 1 :, k + 1 :] -= a[:, k + 1 :, k, None] * a[:, k, None, k + 1 :]
         return _narrow(a.reshape(x.shape), x), pivots.reshape(*batch, count)
 
 
@@ -258,12 +257,11 @@ class SolveTriangular(Operation):
     def compute(self, a: Array, b: Array) -> Array:
         wide, found = _wide(a), _wide(b).copy()
         size = a.shape[-1]
-        with np.errstate(all="ignore"):
-            for i in reversed(range(size)) if self.upper else range(size):
-                known = slice(i + 1, size) if self.upper else slice(0, i)
-                found[..., i, :] -= (wide[..., i, None, known] @ found[..., known, :])[..., 0, :]
-                if not self.unit:
-                    found[..., i, :] /= wide[..., i, i, None]
+        for i in reversed(range(size)) if self.upper else range(size):
+            known = slice(i + 1, size) if self.upper else slice(0, i)
+            found[..., i, :] -= (wide[..., i, None, known] @ found[..., known, :])[..., 0, :]
+            if not self.unit:
+                found[..., i, :] /= wide[..., i, i, None]
         return _narrow(found, b)
 
 
@@ -285,15 +283,14 @@ class MatrixExp(Operation):
         wide = _wide(x)
         if not wide.size:
             return x.copy()
-        with np.errstate(all="ignore"):
-            norm = np.abs(wide).sum(-2).max(-1)
-            halvings = np.where(np.isfinite(norm) & (norm > 0.5), np.ceil(np.log2(np.maximum(norm, 0.5) * 2)), 0)
-            halvings = halvings[..., None, None].astype(np.int64)
-            small = wide / np.exp2(halvings)
-            one = np.broadcast_to(np.eye(x.shape[-1]), wide.shape)
-            found = one
-            for k in range(TERMS, 0, -1):
-                found = one + small @ found / k
-            for step in range(int(halvings.max())):
-                found = np.where(halvings > step, found @ found, found)
-            return _narrow(found, x)
+        norm = np.abs(wide).sum(-2).max(-1)
+        halvings = np.where(np.isfinite(norm) & (norm > 0.5), np.ceil(np.log2(np.maximum(norm, 0.5) * 2)), 0)
+        halvings = halvings[..., None, None].astype(np.int64)
+        small = wide / np.exp2(halvings)
+        one = np.broadcast_to(np.eye(x.shape[-1]), wide.shape)
+        found = one
+        for k in range(TERMS, 0, -1):
+            found = one + small @ found / k
+        for step in range(int(halvings.max())):
+            found = np.where(halvings > step, found @ found, found)
+        return _narrow(found, x)

@@ -91,9 +91,8 @@ class DynamicRange(Operation):
         if dtype in (dt.int32, dt.int64):
             return np.arange(first, stop, step, dtype=dtype.numpy)
         wide = dtype.accumulate
-        with np.errstate(all="ignore"):
-            places = np.arange(count, dtype=np.int64).astype(wide) * np.asarray(step, wide)
-            return convert(np.asarray(np.asarray(first, wide) + places), dtype)
+        places = np.arange(count, dtype=np.int64).astype(wide) * np.asarray(step, wide)
+        return convert(np.asarray(np.asarray(first, wide) + places), dtype)
 
 
 @op("eye_like", exact=True)

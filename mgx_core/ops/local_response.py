@@ -51,9 +51,8 @@ class Lrn(Operation):
         for i in range(1, before + after + 1):
             total += power[:, i : i + channels]
         kind = wide.dtype.type
-        with np.errstate(all="ignore"):
-            base = kind(self.bias) + kind(self.alpha / self.size) * total
-            return convert(wide / base ** kind(self.beta), of(x.dtype))
+        base = kind(self.bias) + kind(self.alpha / self.size) * total
+        return convert(wide / base ** kind(self.beta), of(x.dtype))
 
     def decompose(self, b: Builder, x: Operand) -> Operand:
         parts = Parts(b, x)

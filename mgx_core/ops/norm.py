@@ -71,12 +71,11 @@ class Trailing(Operation):
         if x.size == 0:
             return x.copy()
         wide = widen(x)
-        with np.errstate(all="ignore"):
-            out = normalized(wide, self.reduced_axes(x.ndim), self.epsilon, center)
-            if scale is not None:
-                out = out * widen(scale).astype(out.dtype, copy=False)
-            if bias is not None:
-                out = out + widen(bias).astype(out.dtype, copy=False)
+        out = normalized(wide, self.reduced_axes(x.ndim), self.epsilon, center)
+        if scale is not None:
+            out = out * widen(scale).astype(out.dtype, copy=False)
+        if bias is not None:
+            out = out + widen(bias).astype(out.dtype, copy=False)
         return convert(out, of(x.dtype))
 
 

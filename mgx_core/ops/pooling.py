@@ -157,8 +157,7 @@ class Pooling(Windows):
 
     def compute(self, x: Array) -> Array:
         wide = widen(x)
-        with np.errstate(all="ignore"):
-            out = self.whole(wide) if self.dyn_global else self.fitted(x.shape[2:]).sliding(wide)
+        out = self.whole(wide) if self.dyn_global else self.fitted(x.shape[2:]).sliding(wide)
         return convert(out, of(x.dtype))
 
     def whole(self, x: Array) -> Array:

@@ -140,18 +140,17 @@ class Quantizelinear(Operation):
         if not precision.is_float or precision is float8_e8m0fnu:
             precision = float32
         wide = widen(spread(scale, x, self.axis, self.block_size))
-        with np.errstate(all="ignore"):
-            if precision.bits == 64:
-                quotient: Array = x.astype(np.float64) / wide.astype(np.float64)
-            else:
-                quotient = widen((widen(x).astype(np.float32) / wide.astype(np.float32)).astype(precision.numpy))
-            if to.is_integer:
-                quotient = np.rint(quotient)
-            if zero_point is not None:
-                zero = widen(spread(zero_point, x, self.axis, self.block_size))
-                sums = np.float64 if to.bits > 16 else quotient.dtype
-                quotient = quotient.astype(sums) + zero.astype(sums)
-            return saturated(quotient, to, self.saturate)
+        if precision.bits == 64:
+            quotient: Array = x.astype(np.float64) / wide.astype(np.float64)
+        else:
+            quotient = widen((widen(x).astype(np.float32) / wide.astype(np.float32)).astype(precision.numpy))
+        if to.is_integer:
+            quotient = np.rint(quotient)
+        if zero_point is not None:
+            zero = widen(spread(zero_point, x, self.axis, self.block_size))
+            sums = np.float64 if to.bits > 16 else quotient.dtype
+            quotient = quotient.astype(sums) + zero.astype(sums)
+        return saturated(quotient, to, self.saturate)
 
     def decompose(self, b: Builder, x: Operand, scale: Operand, zero_point: Operand | None = None) -> Any:
         to = self.target(None if zero_point is None else zero_point.shape.dtype)
@@ -212,8 +211,7 @@ class Dequantizelinear(Operation):
             else:
                 wide = wide - zero
         factor = widen(spread(scale, x, self.axis, self.block_size))
-        with np.errstate(all="ignore"):
-            return convert(wide.astype(to.accumulate) * factor.astype(to.accumulate), to)
+        return convert(wide.astype(to.accumulate) * factor.astype(to.accumulate), to)
 
     def decompose(self, b: Builder, x: Operand, scale: Operand, zero_point: Operand | None = None) -> Any:
         to = self.target(scale.shape.dtype)

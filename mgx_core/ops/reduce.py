@@ -105,9 +105,8 @@ class ReduceMean(Reduce):
                 raise ShapeError(f"the mean of no {dt.of(x.dtype)} is not defined")
             sums = np.sum(widen(x), axis=axes, keepdims=True, dtype=np.uint64 if x.dtype.kind == "u" else np.int64)
             return rounded(np.asarray(np.sign(sums) * (np.abs(sums) // n)).astype(sums.dtype), x)
-        with np.errstate(all="ignore"):
-            sums = total(x, axes)
-            return rounded(np.asarray(sums / sums.dtype.type(n)), x)
+        sums = total(x, axes)
+        return rounded(np.asarray(sums / sums.dtype.type(n)), x)
 
 
 @op("reduce_prod", combine="mul", accepts="iufc")
@@ -116,8 +115,7 @@ class ReduceProd(Reduce):
 
     def reduce(self, x: Array, axes: tuple[int, ...]) -> Array:
         wide = widen(x)
-        with np.errstate(all="ignore"):
-            return rounded(np.asarray(np.prod(wide, axis=axes, keepdims=True, dtype=wide.dtype)), x)
+        return rounded(np.asarray(np.prod(wide, axis=axes, keepdims=True, dtype=wide.dtype)), x)
 
 
 @op("reduce_max", exact=True, combine="max", accepts="biuf")

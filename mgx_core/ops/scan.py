@@ -50,12 +50,11 @@ class PrefixScan(Operation):
         if self.reverse:
             lines = lines[..., ::-1]
         out = np.empty(lines.shape, np.float64 if wide.dtype == np.float32 else wide.dtype)
-        with np.errstate(all="ignore"):
-            if self.exclusive:
-                out[..., :1] = neutral
-                function(lines[..., :-1], axis=-1, dtype=out.dtype, out=out[..., 1:])
-            else:
-                function(lines, axis=-1, dtype=out.dtype, out=out)
+        if self.exclusive:
+            out[..., :1] = neutral
+            function(lines[..., :-1], axis=-1, dtype=out.dtype, out=out[..., 1:])
+        else:
+            function(lines, axis=-1, dtype=out.dtype, out=out)
         if self.reverse:
             out = out[..., ::-1]
         return convert(np.ascontiguousarray(np.moveaxis(out, -1, axis)), dt.of(x.dtype))

@@ -34,8 +34,7 @@ def _write(data: Array, where: tuple[Any, ...], updates: Array, reduction: str) 
         return out
     wide = widen(data)
     out = wide.copy() if wide is data else wide
-    with np.errstate(all="ignore"):
-        _REDUCE[reduction].at(out, where, widen(updates))
+    _REDUCE[reduction].at(out, where, widen(updates))
     return convert(out, of(data.dtype))
 
 
