@@ -1,4 +1,4 @@
-"""Convolutions passed to a library: padding of channels to whole vectors."""
+"""Convolutions of fixed extents: padding of channels to whole vectors, and the choice between a library and our kernel."""
 
 from __future__ import annotations
 
@@ -249,3 +249,23 @@ def test_an_exact_gelu_is_a_launch_of_its_own_where_fusing_it_costs_more(kind: s
     else:
         library_convolution(e, Convolution(), image, weights, epilogue)
         assert e.steps[-1].plan.problem.epilogue == (Activation(kind),)
+
+
+@pytest.mark.parametrize(("us", "name"), [(1.0, "library"), (1000.0, "matrix units")])
+def test_the_generated_kernel_is_used_where_libraries_take_longer(us: float, name: str) -> None:
+    """24 to 144 channels at 56 x 56, batch 32, took 19.8 us instead of cuDNN's 29.6 on an H200."""
+    e = emitter(us)
+    x = e.input(Shape(dt.float16, [4, 56, 56, 24]), 0)
+    image = x.view_at(0, Shape(dt.float16, [4, 24, 56, 56], channels_last([4, 24, 56, 56])))
+    weights = e.literal(np.ones((40, 24, 3, 3), np.float16))
+    op = Convolution(padding=(1, 1, 1, 1))
+    offers = PLANS.offers(op, [image.shape, weights.shape], None, ())
+    for _, kernel in offers:
+        if not isinstance(kernel, No) and kernel.emit is not None:
+            try:
+                kernel.emit(e, op, (), [image, weights])
+            except Refused:
+                continue
+            break
+    assert kernel.name == f"{name} convolution"
+    assert isinstance(e.steps[-1], LibraryStep if name == "library" else KernelStep)

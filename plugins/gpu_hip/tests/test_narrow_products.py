@@ -17,7 +17,7 @@ from mgx_core import dtype as dt
 from mgx_core.errors import DeviceError
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
 from mgx_gpu_hip.codegen.narrow_products import Windows, narrow_product
-from mgx_gpu_hip.codegen.narrow_tiles import TILES, tiles_by_time
+from mgx_gpu_hip.codegen.narrow_tiles import HALF_TILES, TILES, tiles_by_time
 from mgx_gpu_hip.codegen.source import DeviceTraits
 from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.guarded import GuardedTarget
@@ -29,6 +29,7 @@ UNITS = {"mma": (32, 1), "mfma": (64, 2), "wmma": (32, 3), "scalar32": (32, 0), 
 PAIRS = [
     ("int8", "int8"), ("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8"),
     ("float8_e4m3fn", "float8_e4m3fn"), ("float8_e5m2", "float8_e4m3fn"), ("float8_e4m3fnuz", "float8_e5m2fnuz"),
+    ("float16", "float16"), ("bfloat16", "bfloat16"),
 ]  # fmt: skip
 ARCHITECTURES = ["gfx908", "gfx90a", "gfx942", "gfx1030", "gfx1100", "sm_80", "sm_90"]
 Array = np.ndarray[Any, Any]
@@ -259,6 +260,59 @@ def test_zero_points_of_columns_are_not_for_joint_tiles() -> None:
     assert not isinstance(source, mgx.No) and "group_mma" not in source.text
 
 
+@pytest.mark.parametrize("tile", [HALF_TILES[0], HALF_TILES[1]], ids=lambda t: f"{t.rows}x{t.columns}")
+def test_tiles_of_few_columns(tile: Any) -> None:
+    rng = np.random.default_rng(4)
+    a, b = numbers(rng, "float16", (70, 208)), numbers(rng, "float16", (48, 208))
+    ins = [tensor("float16", a.shape), tensor("float16", b.shape)._replace(constant=True), None, None, None]
+    out = tensor("float16", (70, 48))
+    source = narrow_product(ins, [out], None, None, DeviceTraits(), replace(tile, stages=4))
+    assert not isinstance(source, mgx.No)
+    assert source.text.index("if (s < 4u) load_b(s, s);") < source.text.index("grid_wait();")
+    (got,) = run(source, [a, b, None, None, None], ins, [out])
+    np.testing.assert_array_equal(got, (a.astype(np.float32) @ b.astype(np.float32).T).astype(np.float16))
+
+
+@pytest.mark.parametrize(
+    "tile", [t for t in HALF_TILES if t.split > 1], ids=lambda t: f"{t.rows}x{t.columns}.{t.split}"
+)
+def test_clusters_that_split_sums_have_code(tile: Any) -> None:
+    try:
+        compiler = compiler_for("sm_90")
+    except DeviceError as why:
+        pytest.skip(str(why))
+    ins = [tensor("float16", (300, 256)), tensor("float16", (400, 256)), None, None, None]
+    source = narrow_product(ins, [tensor("float16", (300, 400))], None, None, DeviceTraits(shared_most=232448), tile)
+    assert not isinstance(source, mgx.No) and f"CLUSTER({tile.split})" in source.text
+    assert source.launches[0].grid[0] % tile.split == 0
+    assert compiler.compile(source.text, [], "sm_90")[:4] == b"\x7fELF"
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("depth", [64, 320, 4608])
+@pytest.mark.parametrize("tile", HALF_TILES, ids=lambda t: f"{t.rows}x{t.columns}.{t.split}")
+def test_tiles_of_halves_on_a_device(tile: Any, depth: int, gpu: Any) -> None:
+    """Some blocks of a cluster have fewer steps than others, or none."""
+    if gpu.device.arch != "sm_90":
+        pytest.skip("the device has no warpgroup instructions")
+    rng = np.random.default_rng(8)
+    a, b = numbers(rng, "float16", (1111, depth)), numbers(rng, "float16", (200, depth))
+    ins = [tensor("float16", a.shape), tensor("float16", b.shape), None, None, None]
+    source = narrow_product(ins, [tensor("float32", (1111, 200))], None, None, DeviceTraits(), tile)
+    (launch,) = source.launches
+    out = np.zeros((1111, 200), np.float32)
+    gpu.compile(source.text, source.name).launch(launch.grid, launch.block, launch.shared_bytes, [a, b, out, 0])
+    np.testing.assert_array_equal(out, a.astype(np.float32) @ b.astype(np.float32).T)
+
+
+def test_few_blocks_split_their_sums() -> None:
+    """A window of 3 x 3 and 512 channels at 7 x 7 has 8 tiles of 64 x 64 for 132 multiprocessors."""
+    traits = DeviceTraits(shared_most=232448)
+    assert tiles_by_time(49, 512, 9216, 1, traits, halves=True, gathered=True)[0].split > 1
+    assert tiles_by_time(100352, 64, 1152, 1, traits, halves=True, gathered=True)[0].split == 1
+    assert not any(t.split > 1 for t in tiles_by_time(49, 512, 9216, 1, traits))
+
+
 @pytest.mark.parametrize(("tile", "pair"), some([t for t in TILES if t.joint], JOINT_PAIRS))
 def test_joint_tiles_have_code(tile: Any, pair: tuple[str, str]) -> None:
     try:
@@ -267,7 +321,7 @@ def test_joint_tiles_have_code(tile: Any, pair: tuple[str, str]) -> None:
         pytest.skip(str(why))
     sums = tensor("int32", (400,)) if pair[0] == "uint8" else None
     ins = [tensor(pair[0], (300, 256)), tensor(pair[1], (400, 256)), sums, None, None]
-    out = tensor("float32" if pair[0][0] == "f" else "int32", (300, 400))
+    out = tensor("float32" if dt.of(pair[0]).is_float else "int32", (300, 400))
     source = narrow_product(ins, [out], None, None, DeviceTraits(shared_most=232448), tile)
     assert compiler.compile(source.text, [], "sm_90")[:4] == b"\x7fELF"
 

@@ -1,4 +1,4 @@
-"""Loads operands of low-precision products to shared memory: matrix rows or image windows, 16 bytes at a time."""
+"""Loads operands of products on matrix units to shared memory: matrix rows or image windows, 16 bytes at a time."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from .geometry import ceil_div, decompose, index_type, merge, offset_code
-from .narrow_tiles import OWN_SUMS, Tile
+from .narrow_tiles import Tile
 from .source import Tensor, storage_type
 
-__all__ = ["CHUNK", "Loader", "Product", "Windows"]
+__all__ = ["CHUNK", "Loader", "Product", "Windows", "bytewise"]
 
 CHUNK: Final = 16  # bytes per load
 BITS: Final = 32  # of a word with a bit for each element of a window
@@ -32,6 +32,7 @@ class Product:
     """A batched product: rows over `places` by `columns`, with `depth` terms per sum.
 
     x: its strides along batch, places (the window's first element) and k; w [.., columns, depth] with unit stride along k.
+    Extents and strides of both, and the depth, are in bytes (see `bytewise`).
     """
 
     x: Tensor
@@ -50,6 +51,11 @@ class Product:
     def sum(self) -> str:
         return "i32" if self.x.dtype.is_integer else "float"
 
+    @property
+    def exact(self) -> bool:
+        """True if units add up all products; they keep some 13 bits of sums of 8-bit floats."""
+        return self.x.dtype.is_integer or self.x.dtype.size > 1
+
     def step(self, name: str) -> int:
         """Returns the stride along k of a row of x (a) or w (b)."""
         return 1 if self.windows is not None or name == "b" else self.x.strides[-1]
@@ -63,11 +69,18 @@ class Product:
         return steps and inner % CHUNK == 0 and self.step(name) == 1 and x.align % CHUNK == 0
 
 
+def bytewise(x: Tensor, axis: int) -> Tensor:
+    """Returns a tensor with unit stride along an axis as one of bytes: its extent along this axis and its other strides grow."""
+    size, axis = x.dtype.size, axis % len(x.lens)
+    lens = [n * size if a == axis else n for a, n in enumerate(x.lens)]
+    return x._replace(lens=tuple(lens), strides=tuple(1 if a == axis else s * size for a, s in enumerate(x.strides)))
+
+
 class Loader:
     """Emits statements with which a block copies steps of x and w to shared memory.
 
     zero: x has a zero point, which pads images; own: if not 0, columns of w are stored in the order that gives a thread of a
-    warpgroup `own` adjacent sums and four threads 4 `own` (see `OWN_SUMS`).  Rows of a tile beyond the operand's end are not
+    warpgroup `own` adjacent sums and four threads 4 `own` (see `Tile.own_sums`).  Rows of a tile beyond the operand's end are not
     read: redirecting all of them to the last row would make that cache line a bottleneck.
     """
 
@@ -119,9 +132,10 @@ class Loader:
             ("x", "m0", self.p.rows, 0) if name == "a" else ("w", "n0", self.p.columns, self.tile.rows)
         )
         own = self.own
+        some = self.tile.own_sums
         ordered = [
-            f"  const u32 q = r / 8u % {OWN_SUMS // 2}u * 2u + r % 2u;",
-            f"  r = r / {4 * OWN_SUMS}u * {4 * OWN_SUMS}u + q / {own}u * {4 * own}u + r % 8u / 2u * {own}u + q % {own}u;",
+            f"  const u32 q = r / 8u % {some // 2}u * 2u + r % 2u;",
+            f"  r = r / {4 * some}u * {4 * some}u + q / {own}u * {4 * own}u + r % 8u / 2u * {own}u + q % {own}u;",
         ]
         ragged = rows * per_row % self.threads != 0
         place = f"(q ^ e / {per_row}u % 8u)" if self.tile.joint else "q"

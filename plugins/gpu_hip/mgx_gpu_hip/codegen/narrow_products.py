@@ -1,4 +1,4 @@
-"""Low-precision products and convolutions (int8, fp8) on matrix units, with fused epilogues."""
+"""Products and convolutions of bytes and 8-bit and 16-bit floats on matrix units, with fused epilogues."""
 
 from __future__ import annotations
 
@@ -10,18 +10,26 @@ from mgx_core import No
 from mgx_core import dtype as dt
 
 from .geometry import aligned, ceil_div, decompose, merge
-from .narrow_operands import CHUNK, Loader, Product, Windows
-from .narrow_tiles import GROUP_WAVES, OWN_SUMS, Tile, tiles_by_time
+from .narrow_operands import CHUNK, Loader, Product, Windows, bytewise
+from .narrow_tiles import GROUP_WAVES, Tile, tiles_by_time
 from .narrow_turns import consume, produce, rings
-from .narrow_warpgroup import WARPGROUP_SHARED, WARPGROUP_TYPES, warpgroup_loop
+from .narrow_warpgroup import (
+    WARPGROUP_SHARED,
+    WARPGROUP_TYPES,
+    cluster_sums,
+    first_weights,
+    share_of_cluster,
+    warpgroup_loop,
+)
 from .narrow_zero_points import ZeroPoints
 from .pointwise import one_launch
 from .product_epilogue import FusedEpilogue, store_vectors
 from .source import DeviceTraits, KernelSource, Tensor, storage_type
 
-__all__ = ["Windows", "narrow_product", "refuse_operands"]
+__all__ = ["HALVES", "Windows", "narrow_product", "refuse_operands"]
 
 SECTOR: Final = 32  # bytes that a cache reads at a time
+HALVES: Final = (dt.float16, dt.bfloat16)
 NARROW: Final = (dt.int8, dt.uint8, dt.float8_e4m3fn, dt.float8_e5m2, dt.float8_e4m3fnuz, dt.float8_e5m2fnuz)
 
 
@@ -67,23 +75,37 @@ def narrow_product(
             and p.copied("b")
             and (windows is None or x_zero is None)
         )
-        tiles = tiles_by_time(p.rows, p.columns, p.depth, math.prod(p.batch), traits, x.dtype.is_integer, joint, turns)
+        halves, gathered = x.dtype in HALVES, windows is not None and math.prod(windows.kernel) > 1
+        count = math.prod(p.batch)
+        tiles = tiles_by_time(p.rows, p.columns, p.depth, count, traits, p.exact, joint, turns, halves, gathered)
         if tile >= len(tiles):
             return No(f"only {len(tiles)} tile sizes fit on the device")
         tile = tiles[tile]
     text = _Writer(p, tile, traits.wave, ys, after, zeros)
     count = ceil_div(p.columns, tile.columns) * ceil_div(p.rows, tile.rows)
-    grid = (min(count, traits.sm_count * max(tile.resident, 1)) if tile.turns else count, 1, math.prod(p.batch))
-    flops = 2 * p.rows * p.columns * p.depth * math.prod(p.batch)
+    most = traits.sm_count * max(tile.resident, 1) if tile.turns else count
+    grid = (min(count, most) * tile.split, 1, math.prod(p.batch))
+    flops = 2 * p.rows * p.columns * (p.depth // x.dtype.size) * math.prod(p.batch)
+    ahead, lines = text.ahead(), text.lines()
+    if not text.early:
+        ahead, lines = [], [*ahead, *lines]
     word = f"narrow_{'convolution' if windows else 'product'}_{tile.rows}x{tile.columns}"
     return one_launch(
-        word, text.lines(), xs, ys, grid, text.threads, blocks=tile.resident, shared=tile.shared, flops=flops
-    )
+        word, lines, xs, ys, grid, text.threads, blocks=tile.resident, ahead=ahead,
+        cluster=tile.split if tile.split > 1 else 0, shared=tile.shared, flops=flops,
+    )  # fmt: skip
 
 
 def _product(x: Tensor, w: Tensor, y: Tensor, windows: Windows | None) -> Product | No:
-    if x.dtype not in NARROW or w.dtype not in NARROW or x.dtype.is_integer is not w.dtype.is_integer:
+    halves = x.dtype in HALVES and w.dtype is x.dtype
+    alike = x.dtype in NARROW and w.dtype in NARROW and x.dtype.is_integer is w.dtype.is_integer
+    if not (halves or alike):
         return No(f"matrix units do not multiply {x.dtype} and {w.dtype}")
+    if halves:
+        axis = -1 if windows is None else 1
+        if any(t.strides[a] != 1 and t.lens[a] != 1 for t, a in ((x, axis), (w, -1))):
+            return No("the elements of a sum are not adjacent")
+        x, w = bytewise(x, axis), bytewise(w, -1)
     if windows is None:
         if len(w.lens) > 2 and any(n != 1 for n in w.lens[:-2]):
             return Product(x, w, tuple(x.lens[:-2]), (x.lens[-2],), w.lens[-2], x.lens[-1], None)
@@ -106,6 +128,22 @@ class _Writer:
         self.own = self.width() if tile.joint and wave == 32 else 0  # sums stay in registers in the order of mma.sync
         self.a, self.b = storage_type(p.x.dtype), storage_type(p.w.dtype)
         self.down, self.across = tile.rows // tile.down // 16, tile.columns // tile.across // 16
+        self.early = p.x.dtype in HALVES and p.w.constant and p.copied("b") and not tile.turns
+
+    def ahead(self) -> list[str]:
+        """Returns statements that locate the tile, and load the first weights if these are constant."""
+        t = self.tile
+        if t.turns:
+            return []
+        block = "blockIdx.x" if t.split == 1 else f"(blockIdx.x / {t.split}u)"
+        return [
+            f"const u32 m0 = {block} / {ceil_div(self.p.columns, t.columns)}u * {t.rows}u;",
+            f"const u32 n0 = {block} % {ceil_div(self.p.columns, t.columns)}u * {t.columns}u;",
+            *(share_of_cluster(self.p, t) if t.split > 1 else []),
+            *(WARPGROUP_SHARED if t.joint else ["SHARED_DYNAMIC(u8, room);"]),
+            *Loader(self.p, t, self.threads, self.zeros.x_zero is not None, self.own).lines(),
+            *(first_weights(self.p, t) if self.early else []),
+        ]
 
     def lines(self) -> list[str]:
         t = self.tile
@@ -113,15 +151,12 @@ class _Writer:
             return self.by_turns()
         start, end = self.touches() if self.own else ([], [])
         return [
-            f"const u32 m0 = blockIdx.x / {ceil_div(self.p.columns, t.columns)}u * {t.rows}u;",
-            f"const u32 n0 = blockIdx.x % {ceil_div(self.p.columns, t.columns)}u * {t.columns}u;",
             "const u32 wave = threadIdx.x / WAVE;",
             f"const u32 part = wave % {t.apart}u, wr = wave / {t.apart}u / {t.across}u * {16 * self.down}u, "
             f"wc = wave / {t.apart}u % {t.across}u * {16 * self.across}u;",
-            *(WARPGROUP_SHARED if t.joint else ["SHARED_DYNAMIC(u8, room);"]),
-            *Loader(self.p, t, self.threads, self.zeros.x_zero is not None, self.own).lines(),
             *start,
-            *(warpgroup_loop(self.p, t) if t.joint else self.loop()),
+            *(warpgroup_loop(self.p, t, self.early) if t.joint else self.loop()),
+            *(cluster_sums(t) if t.split > 1 else []),
             *end,
             *(self.own_results("acc", "m0 + wave / 4u * 64u") if self.own else [*self.stage(), *self.results()]),
         ]
@@ -177,7 +212,7 @@ class _Writer:
         return [
             *lines,
             f"UNROLL for (u32 s = 0; s < {t.stages - 1}; ++s) {{",
-            f"  if (s < {steps}u) {{ load_a(s, s); load_b(s, s); }}",
+            f"  if (s < {steps}u) {{ load_a(s, s);{'' if self.early else ' load_b(s, s);'} }}",
             "  async_commit();",
             "}",
             "u32 slot = 0;",
@@ -290,9 +325,9 @@ class _Writer:
 
         def lines(partial: bool) -> list[str]:
             return [
-                f"UNROLL for (u32 piece = 0; piece < {t.columns // (4 * OWN_SUMS)}u; ++piece)",
-                f"  UNROLL for (u32 part = 0; part < {OWN_SUMS // width}u; ++part) {{",
-                f"    const u32 c = piece * {4 * OWN_SUMS}u + part * {4 * width}u + lane_id() % 4u * {width}u;",
+                f"UNROLL for (u32 piece = 0; piece < {t.columns // (4 * t.own_sums)}u; ++piece)",
+                f"  UNROLL for (u32 part = 0; part < {t.own_sums // width}u; ++part) {{",
+                f"    const u32 c = piece * {4 * t.own_sums}u + part * {4 * width}u + lane_id() % 4u * {width}u;",
                 *([f"    if (n0 + c >= {p.columns}u) continue;"] if p.columns % t.columns else []),
                 *(f"    {line}" for line in fixed),
                 f"    UNROLL for (u32 line = 0; line < {2 * down}u; ++line) {{",
@@ -371,7 +406,7 @@ class _Writer:
     def width(self) -> int:
         """Adjacent columns per thread in the epilogue: 16 bytes of the narrowest result."""
         width = max(CHUNK // min(y.dtype.size for y in self.ys), 1)
-        width = min(width, 16)
+        width = min(width, self.tile.own_sums if self.tile.joint else 16)
 
         def fits(y: Tensor) -> bool:
             batch, rows, column = self.split(y.strides)

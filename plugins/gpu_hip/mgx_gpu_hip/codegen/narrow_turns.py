@@ -92,7 +92,7 @@ def _multiply(p: Product, t: Tile, steps: int, down: int, across: int, mine: str
     release = "wave_sync(); if (lane_id() == 0) ring_arrive(free + {});"
     turn = f"if (++slot == {t.stages}u) slot = 0, phase ^= 1;"
     pass_on = ["wave_sync();", "if (lane_id() == 0) ring_arrive(turns + (turn ^ 1));"] if t.alternates else []
-    if p.x.dtype.is_integer:
+    if p.exact:
         return [
             *declare,
             "u32 last = 0;",

@@ -15,6 +15,7 @@ from . import (
     fused_gemv,
     gemv,
     generated,
+    half_convolutions,
     horizontal_fusion,
     loops,
     narrow_library,
@@ -36,6 +37,7 @@ PLANS: Kernels = (
     + horizontal_fusion.PLANS
     + products.PLANS
     + few_channels.PLANS
+    + half_convolutions.PLANS
     + convolutions.PLANS
     + narrow_library.PLANS
     + scaled_products.PLANS

@@ -34,7 +34,7 @@ from .epilogues import Steps, read_group
 from .offer import offer
 from .products import BANDWIDTH, COPY, FLOATS, rounded_columns, timed_product
 
-__all__ = ["PLANS", "more_channels", "to_channels_last"]
+__all__ = ["PLANS", "library_us", "more_channels", "to_channels_last"]
 
 PLANS = Kernels("gpu")
 MAX_UNFOLDED: Final = 512 << 20  # bytes of an unfolded image
@@ -94,11 +94,9 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
         raise Refused("a generated kernel is faster")
     # an exact GELU takes cuDNN's kernels longer than the sums it follows
     costly = any(isinstance(step, Activation) and step.kind == "gelu_erf" for step in epilogue.steps)
-    if epilogue.steps and _slow(problem, route.us, 1.0 if costly else 2.0) and not e.exhaustive:
-        bare = _route(e, replace(problem, epilogue=(), bias_dtype=None, alpha=1.0), x, w)
-        moved = 2 * prod(problem.out_dims) * dtype.size
-        if not isinstance(bare, No) and bare.us + 2.0 + moved / 3e6 < route.us:
-            raise Refused("a convolution and a separate launch are faster than the library's fused convolution")
+    slow = epilogue.steps and _slow(problem, route.us, 1.0 if costly else 2.0) and not e.exhaustive
+    if slow and _apart_us(e, problem, x, w) < route.us:
+        raise Refused("a convolution and a separate launch are faster than the library's fused convolution")
     operands = dict(epilogue.operands)
     if "residual" in operands:
         operands["residual"] = to_channels_last(e, operands["residual"])
@@ -106,6 +104,23 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     out = e.allocate(dtype, lens, channels_last(lens))
     _emit(e, problem, route, x, w, out, operands)
     return out
+
+
+def library_us(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: Steps | None = None) -> float:
+    """Returns microseconds of a convolution and its epilogue: by a library, in one launch or two, or by a generated kernel."""
+    epilogue = epilogue or Steps()
+    rounded = None if op.group > 1 else rounded_columns(e, w, 0, epilogue)
+    w, epilogue = rounded or (w, epilogue)
+    problem = _problem(e, op, x, w, epilogue)
+    route = _route(e, problem, x, w)
+    us = min(inf if isinstance(route, No) else route.us, _generated_us(problem))
+    return min(us, _apart_us(e, problem, x, w)) if epilogue.steps and _slow(problem, us) else us
+
+
+def _apart_us(e: GpuEmitter, problem: ConvProblem, x: Value, w: Value) -> float:
+    """Returns microseconds of a library's convolution and of a launch of its own for the epilogue."""
+    bare = _route(e, replace(problem, epilogue=(), bias_dtype=None, alpha=1.0), x, w)
+    return inf if isinstance(bare, No) else bare.us + 2.0 + 2 * prod(problem.out_dims) * problem.dtype.size / 3e6
 
 
 def _problem(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: Steps) -> ConvProblem:

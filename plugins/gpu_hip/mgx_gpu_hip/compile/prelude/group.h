@@ -39,30 +39,34 @@ DEV u64 group_piece(const u8* p) {  // address of 16 bytes in that layout; eight
 #define GROUP_L12(C) GROUP_L8(C), GROUP_C4(C, 8)
 #define GROUP_L16(C) GROUP_L12(C), GROUP_C4(C, 12)
 #define GROUP_MMA(P, N, C, X, Y, ADD, TYPES, SCALES)                                                      \
-  asm volatile("{.reg .pred add;\nsetp.ne.b32 add, %" ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" N "k32." TYPES \
+  asm volatile("{.reg .pred add;\nsetp.ne.b32 add, %" ADD ", 0;\nwgmma.mma_async.sync.aligned.m64n" N "k" TYPES \
                " {" GROUP_R##P "}, %" X ", %" Y ", add" SCALES ";}"                                        \
                : GROUP_L##P(C)                                                                             \
                : "l"(a), "l"(b), "r"(add)                                                                  \
                : "memory")
 #define GROUP_SIZES(C, TYPES, SCALES)                                                \
-  if constexpr (N == 64) GROUP_MMA(4, "64", C, "32", "33", "34", TYPES, SCALES);          \
+  if constexpr (N == 32) GROUP_MMA(2, "32", C, "16", "17", "18", TYPES, SCALES);          \
+  else if constexpr (N == 64) GROUP_MMA(4, "64", C, "32", "33", "34", TYPES, SCALES);          \
   else if constexpr (N == 128) GROUP_MMA(8, "128", C, "64", "65", "66", TYPES, SCALES);   \
   else if constexpr (N == 192) GROUP_MMA(12, "192", C, "96", "97", "98", TYPES, SCALES);  \
   else GROUP_MMA(16, "256", C, "128", "129", "130", TYPES, SCALES)
 template <class A, class B, int N, class S> DEV void group_mma(nfrag_c<S>* c, u64 a, u64 b, u32 add) {
-  static_assert(N == 64 || N == 128 || N == 192 || N == 256, "columns of a group's product");
+  static_assert(N == 32 || N == 64 || N == 128 || N == 192 || N == 256, "columns of a group's product");
   constexpr bool ua = same_type<A, u8>::value, ub = same_type<B, u8>::value;
   constexpr bool wide_a = same_type<A, f8e5m2_t>::value, wide_b = same_type<B, f8e5m2_t>::value;
-  if constexpr (is_byte<A>::value) {
-    if constexpr (ua && ub) { GROUP_SIZES("r", "s32.u8.u8", ""); }
-    else if constexpr (ua) { GROUP_SIZES("r", "s32.u8.s8", ""); }
-    else if constexpr (ub) { GROUP_SIZES("r", "s32.s8.u8", ""); }
-    else { GROUP_SIZES("r", "s32.s8.s8", ""); }
+  if constexpr (is_half<A>::value) {
+    if constexpr (is_bf16<A>::value) { GROUP_SIZES("f", "16.f32.bf16.bf16", ", 1, 1, 0, 0"); }
+    else { GROUP_SIZES("f", "16.f32.f16.f16", ", 1, 1, 0, 0"); }
+  } else if constexpr (is_byte<A>::value) {
+    if constexpr (ua && ub) { GROUP_SIZES("r", "32.s32.u8.u8", ""); }
+    else if constexpr (ua) { GROUP_SIZES("r", "32.s32.u8.s8", ""); }
+    else if constexpr (ub) { GROUP_SIZES("r", "32.s32.s8.u8", ""); }
+    else { GROUP_SIZES("r", "32.s32.s8.s8", ""); }
   } else {
-    if constexpr (wide_a && wide_b) { GROUP_SIZES("f", "f32.e5m2.e5m2", ", 1, 1"); }
-    else if constexpr (wide_a) { GROUP_SIZES("f", "f32.e5m2.e4m3", ", 1, 1"); }
-    else if constexpr (wide_b) { GROUP_SIZES("f", "f32.e4m3.e5m2", ", 1, 1"); }
-    else { GROUP_SIZES("f", "f32.e4m3.e4m3", ", 1, 1"); }
+    if constexpr (wide_a && wide_b) { GROUP_SIZES("f", "32.f32.e5m2.e5m2", ", 1, 1"); }
+    else if constexpr (wide_a) { GROUP_SIZES("f", "32.f32.e5m2.e4m3", ", 1, 1"); }
+    else if constexpr (wide_b) { GROUP_SIZES("f", "32.f32.e4m3.e5m2", ", 1, 1"); }
+    else { GROUP_SIZES("f", "32.f32.e4m3.e4m3", ", 1, 1"); }
   }
 }
 #define GROUP_HALF(P, N, W0, W1, W2, W3, B, ADD, TYPE, TRANSPOSE)                                                             \
@@ -105,7 +109,9 @@ template <class C> DEV void group_hold(C* c, int n) {  // nfrag_c<float> or frag
 #else
 namespace unit {
 template <class T> DEV typename narrow_sum<T>::type group_number(const u8* p, u32 row, u32 k) {
-  return number_of(bits_as<T>(p[row * 128 + ((k / 16) ^ row % 8) * 16 + k % 16])) - nfrag_bias<T>();
+  const u8* const at = p + row * 128 + ((k / 16) ^ row % 8) * 16 + k % 16;
+  if constexpr (is_half<T>::value) return to_f(*(const T*)at);
+  else return number_of(bits_as<T>(*at)) - nfrag_bias<T>();
 }
 }  // namespace unit
 template <class A, class B, int N, class S> DEV void group_mma(nfrag_c<S>* c, const u8* a, const u8* b, u32 k, bool add) {
@@ -113,7 +119,7 @@ template <class A, class B, int N, class S> DEV void group_mma(nfrag_c<S>* c, co
   for (int j = 0; j < N / 16; ++j)
     for (u32 i = 0; i < FRAG_C; ++i) {
       S sum = add ? c[j].x[i] : (S)0;
-      for (u32 n = k; n < k + 32; ++n)
+      for (u32 n = k; n < k + 32; n += sizeof(A))
         sum += unit::group_number<A>(a, first + frag_row(i), n) * unit::group_number<B>(b, j * 16 + frag_col(i), n);
       c[j].x[i] = sum;
     }

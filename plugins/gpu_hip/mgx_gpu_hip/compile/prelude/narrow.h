@@ -1,5 +1,5 @@
-// Matrix units for 8-bit types: D = A B + C on pieces of 16 rows, 16 columns and 32 bytes of k; sums in i32, or float for 8-bit floats.
-//   nfrag<T>      an operand of i8, u8 or an 8-bit float, loaded from shared memory with k innermost (rows aligned to 16 bytes)
+// Matrix units by bytes of k: D = A B + C on pieces of 16 rows, 16 columns and 32 bytes of k; sums in i32, or float for floats.
+//   nfrag<T>      an operand of i8, u8, an 8-bit or a 16-bit float, loaded from shared memory with k innermost (rows aligned to 16 bytes)
 //   nfrag_c<S>    sums: c.x[i], i < FRAG_C, is element (frag_row(i), frag_col(i)), as in frag_c
 // Units without unsigned operands get bytes less 128: nfrag_bias<T>() is the amount subtracted.  8-bit floats that a unit does not
 // support are multiplied as half_t, which represents them exactly.
@@ -7,6 +7,7 @@ template <class T> struct narrow_sum { typedef float type; };
 template <> struct narrow_sum<i8> { typedef i32 type; };
 template <> struct narrow_sum<u8> { typedef i32 type; };
 template <class T> struct is_byte { static constexpr bool value = same_type<typename narrow_sum<T>::type, i32>::value; };
+template <class T> struct is_half { static constexpr bool value = sizeof(T) == 2; };
 template <class T> DEV constexpr i32 nfrag_bias() { return FRAG == 2 && same_type<T, u8>::value ? 128 : 0; }
 template <class S> struct nfrag_c { S x[FRAG_C]; };
 template <class S> DEV void nfrag_zero(nfrag_c<S>& c) {
@@ -44,6 +45,10 @@ template <class T> DEV u32 halves(u32 w, u32 pair) {
                : "+" C(c[0]), "+" C(c[1]), "+" C(c[2]), "+" C(c[3])                                                              \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]))
 template <class A, class B, class S> DEV void mma8(S* c, const u32* a, const u32* b) {
+  if constexpr (is_half<A>::value) {  // the same bytes in the same lanes
+    mma<A>(c, a, b);
+    return;
+  } else {
 #if GPU_CUDA
   constexpr bool ua = same_type<A, u8>::value, ub = same_type<B, u8>::value;
   constexpr bool wide_a = same_type<A, f8e5m2_t>::value, wide_b = same_type<B, f8e5m2_t>::value;
@@ -86,11 +91,20 @@ template <class A, class B, class S> DEV void mma8(S* c, const u32* a, const u32
   for (int j = 0; j < 4; ++j)
     for (int k = 0; k < 32; ++k) c[j] += row[j / 2][k] * col[j % 2][k];
 #endif
+  }
 }
 #elif FRAG == 2
 // lane: row l % 16 of A, column l % 16 of B, k = 8 * (l / 16) + j; sums: row 4 * (l / 16) + j, column l % 16.
 typedef int i4 __attribute__((vector_size(16)));
 template <class A, class B, class S> DEV void mfma8(S* c, const u32* a, const u32* b) {
+  if constexpr (is_half<A>::value) {
+    alignas(8) u32 x[2] = {a[0], a[1]}, y[2] = {b[0], b[1]};
+    f4 s;
+    GPU_MEMCPY(&s, c, 16);
+    s = mfma<A>((const A*)x, (const A*)y, s);
+    GPU_MEMCPY(c, &s, 16);
+    return;
+  } else {
 #if GPU_HIP
 #if defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__)
   constexpr bool wide_a = same_type<A, f8e5m2z_t>::value, wide_b = same_type<B, f8e5m2z_t>::value;
@@ -149,6 +163,7 @@ template <class A, class B, class S> DEV void mfma8(S* c, const u32* a, const u3
       else c[j] += number_of(byte_of<A>(x->a, k % 8)) * number_of(byte_of<B>(y->b, k % 8));
     }
 #endif
+  }
 }
 #elif FRAG == 3
 // lane: row l % 16 of A, column l % 16 of B, 16 bytes of k, in both halves of the wave; sums: row 2 * j + l / 16, column l % 16.
@@ -227,8 +242,17 @@ template <class T> DEV void nfrag_ones(nfrag<T>& f) {
   UNROLL for (int i = 0; i < 8; ++i) f.w[i] = 0x01010101u;
 }
 template <class A, class B, class S> DEV void nfrag_mma(nfrag_c<S>& c, const nfrag<A>& a, const nfrag<B>& b) {
-  unit::wmma8<A, B>(c.x, a.w, b.w);
-  unit::wmma8<A, B>(c.x, a.w + 4, b.w + 4);
+  if constexpr (is_half<A>::value) {
+    alignas(32) u32 x[8], y[8];
+    UNROLL for (int i = 0; i < 8; ++i) x[i] = a.w[i], y[i] = b.w[i];
+    unit::f8 s;
+    GPU_MEMCPY(&s, c.x, 32);
+    s = unit::wmma<A>((const A*)x, (const A*)y, s);
+    GPU_MEMCPY(c.x, &s, 32);
+  } else {
+    unit::wmma8<A, B>(c.x, a.w, b.w);
+    unit::wmma8<A, B>(c.x, a.w + 4, b.w + 4);
+  }
 }
 #else
 // Without matrix units each lane reads the operands of its sums from shared memory.
@@ -245,6 +269,12 @@ template <class A, class B, class S> DEV void nfrag_mma(nfrag_c<S>& c, const nfr
     UNROLL for (u32 j = 0; j < FRAG_C; ++j) {
       u32 x = nfrag_word(a, frag_row(j), k);
       if constexpr (same_type<A, i8>::value && same_type<B, i8>::value) c.x[j] = dot4((i32)x, (i32)y, c.x[j]);
+      else if constexpr (is_half<A>::value)
+        UNROLL for (u32 i = 0; i < 2; ++i) {
+          const A p = {(u16)(x >> (16 * i))};
+          const B q = {(u16)(y >> (16 * i))};
+          c.x[j] += to_f(p) * to_f(q);
+        }
       else
         UNROLL for (u32 i = 0; i < 4; ++i)
           c.x[j] += unit::number_of(unit::byte_of<A>(&x, i)) * unit::number_of(unit::byte_of<B>(&y, i));

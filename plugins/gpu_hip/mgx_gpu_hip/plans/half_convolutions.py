@@ -1,0 +1,165 @@
+"""Convolutions of 16-bit floats with their epilogues in one generated kernel, where it takes less time than the libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf, prod
+from typing import Any, Final
+
+from mgx_core import Kernels, Module, No, Shape
+from mgx_core.errors import Refused
+from mgx_core.ops.control import Group, PointwiseGroup
+from mgx_core.ops.convolution import Convolution
+from mgx_core.targets.group_checks import around
+from mgx_core.targets.kernel_emission import Results
+from mgx_core.targets.values import Value, channels_last
+
+from ..codegen.generators import Inputs
+from ..codegen.narrow_operands import CHUNK, Windows
+from ..codegen.narrow_products import HALVES, narrow_product
+from ..codegen.narrow_tiles import JOINT, half_microseconds, tiles_by_time
+from ..codegen.source import DeviceTraits, KernelSource, Tensor
+from ..emitter import DEVICE_ALIGNMENT, GpuEmitter, has_traced, tensor_of
+from .convolutions import library_us, to_channels_last
+from .epilogues import read_group
+from .offer import offer
+from .product_groups import ProductGroup
+from .products import BANDWIDTH, COPY
+
+__all__ = ["PLANS"]
+
+PLANS = Kernels("gpu")
+OPERANDS: Final = 5  # kernel operands of `narrow_product` before those of the epilogue
+TILE_RANKS: Final = 3  # tile sizes that are tried where kernels are timed
+WORTH: Final = 0.97  # of the libraries' measured time, below which the estimate must be
+READ: Final = 4e6  # bytes per microsecond that an epilogue reads
+
+
+@dataclass(frozen=True)
+class Form:
+    """Parameters of a kernel: the windows, whether an epilogue is fused, and the rank of the tile size by estimated time."""
+
+    windows: Windows
+    fused: bool
+    tile_rank: int
+
+
+def write(
+    op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
+) -> KernelSource | No:
+    if not op.fused:
+        return narrow_product(xs, ys, None, op.windows, traits, op.tile_rank)
+    given = xs[OPERANDS:]
+    after = ProductGroup.fixed(modules[0], given, Convolution).finish(given, ys[0].lens, OPERANDS)
+    return narrow_product(xs, ys, after, op.windows, traits, op.tile_rank)
+
+
+def _plan(tile_rank: int) -> None:
+    """Offers the kernels with the tile size of a rank; those beyond the first only where kernels are timed."""
+    name = "matrix units" if not tile_rank else f"matrix units, tile {tile_rank + 1}"
+
+    def single(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+        return _emit(e, op, args, (), (), None, tile_rank)
+
+    def group(e: GpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Any]) -> Results:
+        found = ProductGroup.of(modules[0], Convolution)
+        if found.chain or not any(isinstance(i.op, PointwiseGroup) for i in modules[0]):
+            raise Refused("no pointwise work follows the convolution directly")
+        operands, _ = found.operands(e, args)
+        return _emit(e, found.anchor.op, operands, modules, args, found, tile_rank)
+
+    offer(PLANS, Convolution, name=name)(single)
+    offer(PLANS, Group, name=name, when=around(Convolution, tag=Convolution.name))(group)
+
+
+for n in range(TILE_RANKS):
+    _plan(n)
+
+
+def _emit(
+    e: GpuEmitter,
+    op: Any,
+    operands: Sequence[Value],
+    modules: Sequence[Module],
+    args: Sequence[Value],
+    group: ProductGroup | None,
+    tile_rank: int,
+) -> Results:
+    x, w = operands
+    dtype, rank = x.shape.dtype, len(x.lens)
+    if tile_rank and not e.exhaustive:
+        raise Refused("it is only tried where kernels are timed")
+    if e.context.traits.arch not in JOINT:
+        raise Refused("the device has no warpgroup instructions")
+    if dtype not in HALVES or w.shape.dtype is not dtype or has_traced(x) or has_traced(w):
+        raise Refused(f"the kernel does not multiply {dtype} and {w.shape.dtype}, or their extents change")
+    lens = op.infer(Shape(dtype, x.lens), Shape(dtype, w.lens)).lens()
+    if 0 in lens or 0 in x.lens:
+        raise Refused("an extent is 0")
+    if rank not in (3, 4, 5):
+        raise Refused(f"the libraries convolve up to three spatial axes, got {rank - 2}")
+    if w.lens[1] * dtype.size % CHUNK:
+        raise Refused("the channels of a group are not whole chunks of 16 bytes")
+    outputs = () if group is None else group.body.outputs
+    results = [o.shape.lens() for o in outputs] or [lens]
+    types = [o.shape.dtype for o in outputs] or [dtype]
+    if any(r != lens for r in results):
+        raise Refused("the extents of the results differ from the convolution's")
+    reads = [] if group is None else [v for v, used in zip(args, group.epilogue_reads(), strict=True) if used]
+    own = _estimated_us(e, op, w, lens) + sum(tensor_of(v).nbytes for v in reads) / READ
+    own += 0.0 if _direct(x) else COPY + 2 * tensor_of(x).nbytes / BANDWIDTH
+    if not e.exhaustive and own > WORTH * _library_us(e, op, x, w, modules, args, types):
+        raise Refused("the libraries are faster")
+    strides, dilations, begins, _ = op.sliding(x.lens[2:], w.lens[2:])
+    order = (0, *range(2, rank), 1)
+    rows = e.derived_constant(w, ("windows", order), lambda a: a.transpose(order).reshape(a.shape[0], -1))
+    if rows is None:
+        rows = e.copy(w, channels_last(w.lens)).view_at(0, Shape(dtype, [w.lens[0], prod(w.lens[1:])]))
+    outs = [e.allocate(t, lens, channels_last(lens)) for t in types]
+    form = Form(Windows(tuple(w.lens[2:]), strides, dilations, begins, op.group), group is not None, tile_rank)
+    extra = () if group is None else group.epilogue_args(args, e.is_constant)
+    e.kernel(write, form, modules, [x if _direct(x) else to_channels_last(e, x), rows, None, None, None, *extra], outs)  # type: ignore[arg-type]
+    return outs[0] if len(outs) == 1 else tuple(outs)
+
+
+def _direct(x: Value) -> bool:
+    """Returns True if the pixels of an image are aligned chunks, with adjacent channels; there may be gaps between them."""
+    steps = [s for a, s in enumerate(x.strides) if a != 1]
+    whole = x.strides[1] == 1 and all(s * x.shape.dtype.size % CHUNK == 0 for s in steps)
+    return whole and x.align(DEVICE_ALIGNMENT) % CHUNK == 0
+
+
+def _estimated_us(e: GpuEmitter, op: Any, w: Value, lens: Sequence[int]) -> float:
+    """Returns estimated microseconds of the kernel with the best tile, without the operands of the epilogue."""
+    depth, gathered = prod(w.lens[1:]) * w.shape.dtype.size, prod(w.lens[2:]) > 1
+    sizes = lens[0] * prod(lens[2:]), w.lens[0] // op.group, depth, op.group, e.context.traits
+    tile = tiles_by_time(*sizes, turns=op.group == 1, halves=True, gathered=gathered)[0]
+    return half_microseconds(tile, *sizes, gathered)
+
+
+def _library_us(
+    e: GpuEmitter,
+    op: Any,
+    x: Value,
+    w: Value,
+    modules: Sequence[Module],
+    args: Sequence[Value],
+    types: Sequence[Any],
+) -> float:
+    """Returns microseconds of the libraries' convolution, and of what follows, if they do not support it, in another launch."""
+    if e.context.libraries is None:
+        return inf
+    if not modules:
+        return library_us(e, op, x, w)
+    marks = e.marks()
+    try:
+        epilogue = read_group(e, modules[0], args, Convolution).epilogue
+    except Refused:
+        moved = sum(v.shape.elements() * v.shape.dtype.size for v in args if v is not x and v is not w)
+        lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(x.shape.dtype, w.lens)).lens()
+        moved += prod(lens) * (x.shape.dtype.size + sum(t.size for t in types))
+        return library_us(e, op, x, w) + 2.0 + moved / BANDWIDTH
+    finally:
+        e.rollback(marks)
+    return library_us(e, op, x, w, epilogue)
