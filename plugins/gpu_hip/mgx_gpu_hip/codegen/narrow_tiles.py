@@ -138,8 +138,8 @@ HALF_TILES: Final = (
     Tile(128, 32, 128, 8, 1, 1, 5, True),
     Tile(64, 32, 128, 4, 1, 1, 8, True),
     Tile(64, 32, 128, 4, 1, 1, 8, True, split=2),
-    Tile(64, 32, 128, 4, 1, 1, 8, True, split=4),
-    Tile(64, 32, 128, 4, 1, 1, 8, True, split=8),
+    Tile(64, 32, 128, 4, 1, 1, 7, True, split=4),
+    Tile(64, 32, 128, 4, 1, 1, 4, True, split=8),
     Tile(64, 64, 128, 4, 1, 1, 8, True),
     Tile(64, 64, 128, 4, 1, 1, 8, True, split=2),
     Tile(64, 64, 128, 4, 1, 1, 8, True, split=4),
@@ -154,6 +154,9 @@ ROLE_REGISTERS: Final = {1: (72, 184), 2: (72, 216), 3: (80, 144)}
 REGISTERS: Final = 65536  # of a multiprocessor with wgmma; a thread has at most 255
 JOINT: Final = ("sm_90",)  # architectures with wgmma
 FINISHED: Final = 8.2  # sums per cycle to which a multiprocessor with wgmma applies an epilogue
+COSTLY: Final = 3.0  # the same, for an epilogue with the error function
+# by the blocks of a cluster, the share of all multiprocessors that clusters can use: each lies in one group of 16 or 18
+CLUSTERED: Final = {1: 1.0, 2: 0.94, 4: 0.85, 8: 0.73}
 
 
 def tiles_by_time(
@@ -203,9 +206,16 @@ def _registers_most(t: Tile) -> int:
 
 
 def microseconds(
-    t: Tile, rows: int, columns: int, depth: int, count: int, traits: DeviceTraits, whole: bool = True
+    t: Tile,
+    rows: int,
+    columns: int,
+    depth: int,
+    count: int,
+    traits: DeviceTraits,
+    whole: bool = True,
+    finished: float = FINISHED,
 ) -> float:
-    """Returns estimated microseconds, fitted to measurements on an H200.
+    """Returns estimated microseconds, fitted to measurements on an H200; finished: as `FINISHED`, for warpgroup tiles.
 
     Per cycle a multiprocessor multiplies 1,000 int8, or half as many 8-bit floats, which ``mma.sync`` widens there; it reads 36
     bytes from L2.
@@ -217,10 +227,10 @@ def microseconds(
         resident = max(t.resident, 1)
     elif t.joint:
         resident = max(1, min(resident, REGISTERS // (_registers(t, whole) * t.waves * 32)))
-    busy = min(resident, ceil_div(blocks, traits.sm_count))
+    busy = min(resident, ceil_div(blocks, int(traits.sm_count * CLUSTERED[t.split])))
     steps = ceil_div(depth, t.depth * t.split)
     if t.joint:
-        return 0.25 + _joint_cycles(t, blocks, busy, steps, traits.sm_count, whole) / 1700
+        return 0.25 + _joint_cycles(t, blocks, busy, steps, traits.sm_count, whole, finished) / 1700
     units = busy * t.rows * t.columns * t.depth / (1000 if whole else 500)
     loads = busy * (t.rows + t.columns) * t.depth / 36
     alone = 120 + 45 * t.depth / 32 / t.apart  # cycles per step of a block that has the multiprocessor to itself
@@ -231,17 +241,26 @@ def microseconds(
 
 
 def half_microseconds(
-    t: Tile, rows: int, columns: int, depth: int, count: int, traits: DeviceTraits, gathered: bool
+    t: Tile,
+    rows: int,
+    columns: int,
+    depth: int,
+    count: int,
+    traits: DeviceTraits,
+    gathered: bool,
+    costly: bool = False,
 ) -> float:
     """Returns estimated microseconds of a product of 16-bit floats, of `depth` bytes.
 
-    The error of 224 convolutions of 18 networks is 17 % (root mean square).  gathered: rows are windows of several pixels.
+    gathered: rows are windows of several pixels; costly: the error function follows.  The error of some 200 convolutions of 18
+    networks is 17 % (root mean square).
     """
     factor = 1.2 if t.turns else 1.15 if t.joint else 1.35 if gathered else 1.1
-    return factor * microseconds(t, rows, columns, depth, count, traits)
+    finished = COSTLY if costly else FINISHED
+    return factor * microseconds(t, rows, columns, depth, count, traits, finished=finished)
 
 
-def _joint_cycles(t: Tile, blocks: int, busy: int, steps: int, sm_count: int, whole: bool) -> float:
+def _joint_cycles(t: Tile, blocks: int, busy: int, steps: int, sm_count: int, whole: bool, finished: float) -> float:
     """Returns estimated cycles of warpgroup tiles; the error of 85 measured products is 11 % (root mean square).
 
     Per cycle a multiprocessor multiplies 3,200 bytes, reads 73, and finishes 8.2 sums, or 9 if a warpgroup loads; adding up 128
@@ -254,11 +273,13 @@ def _joint_cycles(t: Tile, blocks: int, busy: int, steps: int, sm_count: int, wh
     waiting = 550 if t.stages < 6 else 1100 / (t.stages - 2)
     alone = 0 if t.turns and t.consumers > 1 else waiting + sums * t.depth / 6600
     step = max(units, loads, alone) + (0 if whole else 1.3 * busy * sums / 128)
-    end = 2300 + busy * sums / (9 if t.turns else FINISHED)
+    end = 2300 + busy * sums / (finished * 1.1 if t.turns else finished)
     if t.split > 1:
-        end += 1500 + (t.split - 1) * sums / 16
-    share = max(blocks / (sm_count * busy), 1.0)
-    rounds = (ceil_div(blocks, sm_count * busy) + share) / 2  # blocks do not start in step
+        end += 900 + (t.split - 1) * sums / 24
+    places = int(sm_count * busy * CLUSTERED[t.split])
+    rounds: float = ceil_div(blocks, places)
+    if t.turns or t.stages < 6:
+        rounds = (rounds + max(blocks / places, 1.0)) / 2  # blocks do not start in step
     if t.alternates:
         both = steps * step + 2.2 * end
         return rounds * max(steps * step, both / 2) + 1.1 * end

@@ -92,10 +92,7 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
     route = or_refused(_route(e, problem, x, w))
     if route.us > _generated_us(problem):
         raise Refused("a generated kernel is faster")
-    # an exact GELU takes cuDNN's kernels longer than the sums it follows
-    costly = any(isinstance(step, Activation) and step.kind == "gelu_erf" for step in epilogue.steps)
-    slow = epilogue.steps and _slow(problem, route.us, 1.0 if costly else 2.0) and not e.exhaustive
-    if slow and _apart_us(e, problem, x, w) < route.us:
+    if not e.exhaustive and _doubtful(problem, route.us) and _apart_us(e, problem, x, w) < route.us:
         raise Refused("a convolution and a separate launch are faster than the library's fused convolution")
     operands = dict(epilogue.operands)
     if "residual" in operands:
@@ -114,7 +111,14 @@ def library_us(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: Steps | Non
     problem = _problem(e, op, x, w, epilogue)
     route = _route(e, problem, x, w)
     us = min(inf if isinstance(route, No) else route.us, _generated_us(problem))
-    return min(us, _apart_us(e, problem, x, w)) if epilogue.steps and _slow(problem, us) else us
+    return min(us, _apart_us(e, problem, x, w)) if _doubtful(problem, us) else us
+
+
+def _doubtful(problem: ConvProblem, us: float) -> bool:
+    """Returns True if an epilogue in a launch of its own may be faster than this time of a fused one."""
+    # an exact GELU takes cuDNN's kernels longer than the sums it follows
+    costly = any(isinstance(step, Activation) and step.kind == "gelu_erf" for step in problem.epilogue)
+    return bool(problem.epilogue) and _slow(problem, us, 1.0 if costly else 2.0)
 
 
 def _apart_us(e: GpuEmitter, problem: ConvProblem, x: Value, w: Value) -> float:

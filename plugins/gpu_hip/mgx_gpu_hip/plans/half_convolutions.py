@@ -11,9 +11,12 @@ from mgx_core import Kernels, Module, No, Shape
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.elementwise import Pointwise
+from mgx_core.ops.scalar import primitives
 from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
+from mgx_core.types.dtype import DType
 
 from ..codegen.generators import Inputs
 from ..codegen.narrow_operands import CHUNK, Windows
@@ -107,7 +110,8 @@ def _emit(
     if any(r != lens for r in results):
         raise Refused("the extents of the results differ from the convolution's")
     reads = [] if group is None else [v for v, used in zip(args, group.epilogue_reads(), strict=True) if used]
-    own = _estimated_us(e, op, w, lens) + sum(tensor_of(v).nbytes for v in reads) / READ
+    costly = group is not None and _is_costly(group.body)
+    own = _estimated_us(e, op, w, lens, costly) + sum(tensor_of(v).nbytes for v in reads) / READ
     own += 0.0 if _direct(x) else COPY + 2 * tensor_of(x).nbytes / BANDWIDTH
     if not e.exhaustive and own > WORTH * _library_us(e, op, x, w, modules, args, types):
         raise Refused("the libraries are faster")
@@ -130,12 +134,17 @@ def _direct(x: Value) -> bool:
     return whole and x.align(DEVICE_ALIGNMENT) % CHUNK == 0
 
 
-def _estimated_us(e: GpuEmitter, op: Any, w: Value, lens: Sequence[int]) -> float:
+def _is_costly(body: Module) -> bool:
+    """Returns True if pointwise members compute the error function."""
+    return any(isinstance(i.op, Pointwise) and "erf" in primitives(type(i.op).scalar) for i in body)
+
+
+def _estimated_us(e: GpuEmitter, op: Any, w: Value, lens: Sequence[int], costly: bool) -> float:
     """Returns estimated microseconds of the kernel with the best tile, without the operands of the epilogue."""
     depth, gathered = prod(w.lens[1:]) * w.shape.dtype.size, prod(w.lens[2:]) > 1
     sizes = lens[0] * prod(lens[2:]), w.lens[0] // op.group, depth, op.group, e.context.traits
     tile = tiles_by_time(*sizes, turns=op.group == 1, halves=True, gathered=gathered)[0]
-    return half_microseconds(tile, *sizes, gathered)
+    return half_microseconds(tile, *sizes, gathered, costly)
 
 
 def _library_us(
@@ -145,7 +154,7 @@ def _library_us(
     w: Value,
     modules: Sequence[Module],
     args: Sequence[Value],
-    types: Sequence[Any],
+    types: Sequence[DType],
 ) -> float:
     """Returns microseconds of the libraries' convolution, and of what follows, if they do not support it, in another launch."""
     if e.context.libraries is None:
@@ -156,8 +165,8 @@ def _library_us(
     try:
         epilogue = read_group(e, modules[0], args, Convolution).epilogue
     except Refused:
-        moved = sum(v.shape.elements() * v.shape.dtype.size for v in args if v is not x and v is not w)
         lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(x.shape.dtype, w.lens)).lens()
+        moved: int = sum(tensor_of(v).nbytes for v in args if v is not x and v is not w)
         moved += prod(lens) * (x.shape.dtype.size + sum(t.size for t in types))
         return library_us(e, op, x, w) + 2.0 + moved / BANDWIDTH
     finally:
