@@ -194,6 +194,10 @@ def test_blocks_of_a_cluster_merge_their_sums(arch: str, launches: int) -> None:
     source = generate(Attention(), ins, [tensor("float16", (1, 32, 1, 64))], DeviceTraits(arch=arch))
     assert isinstance(source, KernelSource) and len(source.launches) == launches
     assert ("CLUSTER(8)" in source.text) == (launches == 1)
+    if launches == 1:
+        q, k, v = (values(np.random.default_rng(3), dt.float16, x.lens) for x in ins)
+        got = run(source, [q, k, v], ins, [tensor("float16", (1, 32, 1, 64))], order="shuffled")
+        same(got, Attention().compute(q, k, v), tolerance=LIMITS["float16"])
     assert signature(source.text, source.launches[0].entry)[0].name == "p0"
     try:
         compiler = compiler_for(arch)

@@ -23,7 +23,7 @@ CLUSTERS: Final = "cluster.h"
 
 _CLUSTER = r"(?:CLUSTER\s*\(\d+\)\s*)?"
 _KERNEL = re.compile(rf"\bKERNEL\s*\([^)]*\)\s*{_CLUSTER}(\w+)\s*\(([^)]*)\)")
-_NAMED = re.compile(rf"\bKERNEL\s*\([^)]*\)\s*{_CLUSTER}(\w+)")
+_NAMED = re.compile(r"\bKERNEL\s*\([^)]*\)\s*(?:CLUSTER\s*\((\d+)\)\s*)?(\w+)")
 # what depends on the wave's width among the parts that every kernel has
 _WAVE = re.compile(r"WAVE|wave_|lane|block_reduce")
 _INCLUDE = re.compile(r'^#include "([\w.]+)"\n', re.M)
@@ -105,12 +105,12 @@ def any_wave(text: str) -> bool:
 
 
 def _entries(text: str) -> list[str]:
-    """Returns kernel names, qualified by the namespace of a batched translation unit."""
+    """Returns the entries of a module of the emulated device; names are qualified by a batched translation unit's namespace."""
     out, space = [], ""
     for line in text.splitlines():
         if line.startswith("namespace unit_"):
             space = line.split()[1] + "::"
-        out += [f'EMU_ENTRY("{name}", {space}{name})' for name in _NAMED.findall(line)]
+        out += [f'EMU_ENTRY("{name}", {space}{name}, {cluster or 1})' for cluster, name in _NAMED.findall(line)]
     return out
 
 

@@ -104,11 +104,17 @@ def library_convolution(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: St
 
 
 def library_us(e: GpuEmitter, op: Any, x: Value, w: Value, epilogue: Steps | None = None) -> float:
-    """Returns microseconds of a convolution and its epilogue: by a library, in one launch or two, or by a generated kernel."""
+    """Returns microseconds of a convolution and its epilogue: by a library, in one launch or two, or by a generated kernel.
+
+    0 if nothing is measured any more, after many sets of extents: a library's plan needs no compilation.
+    """
     epilogue = epilogue or Steps()
     rounded = None if op.group > 1 else rounded_columns(e, w, 0, epilogue)
     w, epilogue = rounded or (w, epilogue)
     problem = _problem(e, op, x, w, epilogue)
+    tuner = e.context.tuner
+    if tuner is not None and tuner.estimate(problem, e.exhaustive) is not None:
+        return 0.0
     route = _route(e, problem, x, w)
     us = min(inf if isinstance(route, No) else route.us, _generated_us(problem))
     return min(us, _apart_us(e, problem, x, w)) if _doubtful(problem, us) else us

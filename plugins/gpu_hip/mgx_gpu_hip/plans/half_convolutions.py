@@ -109,6 +109,7 @@ def _emit(
     types = [o.shape.dtype for o in outputs] or [dtype]
     if any(r != lens for r in results):
         raise Refused("the extents of the results differ from the convolution's")
+    symbolic = group is not None and any(p.result.dynamic() for p in group.body.parameters.values())
     reads = [] if group is None else [v for v, used in zip(args, group.epilogue_reads(), strict=True) if used]
     costly = group is not None and _is_costly(group.body)
     own = _estimated_us(e, op, w, lens, costly) + sum(tensor_of(v).nbytes for v in reads) / READ
@@ -122,7 +123,7 @@ def _emit(
         rows = e.copy(w, channels_last(w.lens)).view_at(0, Shape(dtype, [w.lens[0], prod(w.lens[1:])]))
     outs = [e.allocate(t, lens, channels_last(lens)) for t in types]
     form = Form(Windows(tuple(w.lens[2:]), strides, dilations, begins, op.group), group is not None, tile_rank)
-    extra = () if group is None else group.epilogue_args(args, e.is_constant)
+    extra = () if group is None else group.epilogue_args(args, lambda v: not symbolic or e.is_constant(v))
     e.kernel(write, form, modules, [x if _direct(x) else to_channels_last(e, x), rows, None, None, None, *extra], outs)  # type: ignore[arg-type]
     return outs[0] if len(outs) == 1 else tuple(outs)
 

@@ -53,6 +53,46 @@ def test_a_thread_that_leaves_before_a_barrier(emulated):
         sums(emulated, "forward", first="if (i == 255) return; __syncthreads();")
 
 
+CLUSTERS = """KERNEL(64) CLUSTER(2) k(float* y) {{
+  SHARED(float, part, [64]);
+  cluster_arrive();
+  {WAIT}
+  if (blockIdx.x % 2 == {FROM}) cluster_store(part + threadIdx.x, {TO}, (float)(blockIdx.x + threadIdx.x));
+  cluster_arrive();
+  cluster_wait();
+  y[blockIdx.x * 64 + threadIdx.x] = part[threadIdx.x];
+}}"""
+
+
+def clusters(emulated, blocks=4, order="forward", wait="cluster_wait();", ranks=(1, 0)):
+    """Returns what the blocks find in their shared memory."""
+    y = np.zeros(64 * blocks, np.float32)
+    text = CLUSTERS.format(WAIT=wait, FROM=f"{ranks[0]}u", TO=f"{ranks[1]}u")
+    run(emulated, text, (blocks,), (64,), [y], order)
+    return y.reshape(blocks, 64)
+
+
+@pytest.mark.parametrize("order", ["forward", "backward", "shuffled"])
+def test_a_block_finds_what_others_of_its_cluster_stored(emulated, order):
+    y = clusters(emulated, order=order)
+    np.testing.assert_array_equal(y[::2], np.arange(1, 65) + np.array([[0], [2]]))
+    assert np.isnan(y[1::2]).all()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (dict(blocks=3), "in clusters of 2 blocks"),
+        (dict(wait=""), "whose blocks may not have started"),
+        (dict(ranks=(0, 1)), "has run before block 0"),
+    ],
+    ids=["a part of a cluster", "a store too early", "a store too late"],
+)
+def test_faults_of_clusters(emulated, given, message):
+    with pytest.raises(DeviceError, match=message):
+        clusters(emulated, **given)
+
+
 RING = """KERNEL(64) k(float* y) {
   SHARED(ring_t, full, [1]);
   if (threadIdx.x == 0) ring_init(full, ARRIVALS);

@@ -42,6 +42,11 @@ struct Copies {
   std::vector<Copy> open;
   std::vector<std::vector<Copy>> groups;
 };
+struct Stored {  // in the memory of a block of a cluster, before its wait number `wait`
+  unsigned block, wait, bytes;
+  void* to;
+  char value[16];
+};
 struct Region {
   const void* key;
   size_t bytes, mapped;
@@ -64,6 +69,9 @@ int current, threads, wave_width;
 unsigned long block_number;
 size_t dynamic_bytes, shared_used, declared;  // declared: static shared memory, a part of shared_used
 bool any_copies, progressed;
+unsigned waits[MOST_THREADS];    // of a thread for its cluster
+unsigned waited;                 // of a block
+std::vector<Stored> stored;      // of a cluster
 const EmuKernel* kernel;
 void** arguments;
 char message[1024];
@@ -228,6 +236,27 @@ void async_wait(int left) {
     for (Copy& c : groups[i]) memcpy(c.to, c.bytes, 16);
   if (done > 0) groups.erase(groups.begin(), groups.begin() + done);
 }
+void cluster_wait() {
+  wait(AT_BARRIER);
+  const unsigned n = ++waits[current];
+  if (n == waited) return;  // another thread was first
+  waited = n;
+  for (const Stored& s : stored)
+    if (s.block == emu.block.x && s.wait == n) memcpy(s.to, s.value, s.bytes);
+}
+void cluster_store(void* to, unsigned rank, const void* value, unsigned bytes) {
+  const unsigned own = emu.block.x % kernel->cluster;
+  if (rank > own || !waits[current]) {
+    int n = where(message, sizeof message);
+    if (rank > own)
+      snprintf(message + n, sizeof message - n, ": store in block %u of a cluster, which has run before block %u", rank, own);
+    else snprintf(message + n, sizeof message - n, ": store in a cluster whose blocks may not have started");
+    stop(FAILED);
+  }
+  Stored s = {emu.block.x - own + rank, waits[current] + 1, bytes, to, {}};
+  memcpy(s.value, value, bytes);
+  stored.push_back(s);
+}
 void misaligned(const void* address, int bytes) {
   int n = where(message, sizeof message);
   snprintf(message + n, sizeof message - n, ": access of %d bytes at %p is not aligned", bytes, address);
@@ -257,6 +286,8 @@ void run_block(const Order& order) {
   memset(state, READY, threads);
   memset(exchanges, 0, sizeof exchanges);
   memset(stamp, 0, sizeof stamp);
+  memset(waits, 0, sizeof waits);
+  waited = 0;
   for (int left = threads; left;) {
     bool moved = false, paused = false;
     for (int t = 0; t < threads; ++t)
@@ -353,6 +384,8 @@ Emulator* table() {
   emu.pause = pause;
   emu.progress = progress;
   emu.misaligned = misaligned;
+  emu.cluster_wait = cluster_wait;
+  emu.cluster_store = cluster_store;
   return &emu;
 }
 size_t shared_limit(int wave) { return wave == 64 ? 65536 : 232448; }
@@ -363,9 +396,11 @@ int launch(const EmuKernel& k, int wave, EmuDim grid, EmuDim block, size_t share
   pthread_mutex_lock(&lock);
   *message = 0;
   int status = OK;
-  if (!n || n > MOST_THREADS || !grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || shared_bytes > shared_limit(wave)) {
-    snprintf(message, sizeof message, "kernel %s: grid (%u, %u, %u) of blocks (%u, %u, %u) with %zu bytes of shared memory", k.name,
-             grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes);
+  if (!n || n > MOST_THREADS || !grid.x || !grid.y || !grid.z || grid.y > 65535 || grid.z > 65535 || grid.x % k.cluster ||
+      shared_bytes > shared_limit(wave)) {
+    int at = snprintf(message, sizeof message, "kernel %s: grid (%u, %u, %u) of blocks (%u, %u, %u) with %zu bytes of shared memory",
+                      k.name, grid.x, grid.y, grid.z, block.x, block.y, block.z, shared_bytes);
+    if (k.cluster > 1) snprintf(message + at, sizeof message - at, ", in clusters of %u blocks", k.cluster);
     pthread_mutex_unlock(&lock);
     return INVALID;
   }
@@ -386,7 +421,9 @@ int launch(const EmuKernel& k, int wave, EmuDim grid, EmuDim block, size_t share
     Order order = order_of(how);
     unsigned long blocks = (unsigned long)grid.x * grid.y * grid.z;
     for (unsigned long i = 0; i < blocks; ++i) {
-      unsigned long at = how == 1 ? blocks - 1 - i : i;
+      // the blocks of a cluster in reverse order in any case
+      unsigned long at = how == 1 ? blocks - 1 - i : i / k.cluster * k.cluster + k.cluster - 1 - i % k.cluster;
+      if (i % k.cluster == 0) stored.clear();
       emu.block = {unsigned(at % grid.x), unsigned(at / grid.x % grid.y), unsigned(at / grid.x / grid.y)};
       run_block(order);
     }

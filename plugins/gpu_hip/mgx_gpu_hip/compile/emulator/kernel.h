@@ -22,12 +22,16 @@ struct Emulator {
   void (*pause)();     // lets other threads run; some of them must make progress until all threads have paused twice
   void (*progress)();  // what paused threads wait for may have changed
   void (*misaligned)(const void* address, int bytes);
+  void (*cluster_wait)();
+  // stores in the memory of a block of the cluster, visible after that block's next cluster_wait; this one's if it runs later
+  void (*cluster_store)(void* shared, unsigned rank, const void* value, unsigned bytes);
 };
-// one entry per kernel: a call wrapper, taking pointers to the arguments, and the arguments' sizes up to a 0
+// one entry per kernel: a call wrapper, taking pointers to the arguments, the arguments' sizes up to a 0, and blocks of a cluster
 struct EmuKernel {
   const char* name;
   void (*call)(void**);
   const int* sizes;
+  unsigned cluster;
 };
 
 static Emulator* emulator;
@@ -54,14 +58,14 @@ template <class... A, void (*f)(A...)> struct entry<void (*)(A...), f> {
 };
 }  // namespace
 }  // namespace emu
-#define EMU_ENTRY(name, k) {name, &emu::entry<decltype(&k), &k>::call, emu::entry<decltype(&k), &k>::sizes()}
-// after the kernels: EMU_MODULE(EMU_ENTRY("a", a), EMU_ENTRY("b", b))
+#define EMU_ENTRY(name, k, cluster) {name, &emu::entry<decltype(&k), &k>::call, emu::entry<decltype(&k), &k>::sizes(), cluster}
+// after the kernels: EMU_MODULE(EMU_ENTRY("a", a, 1), EMU_ENTRY("b", b, 8))
 #ifndef MODULE_WAVE  // 0: the kernels do not depend on the wave's width
 #define MODULE_WAVE WAVE
 #endif
 #define EMU_MODULE(...)                                              \
   extern "C" const EmuKernel* mgx_emulate(Emulator* e, int* wave) {  \
-    static const EmuKernel all[] = {__VA_ARGS__, {0, 0, 0}};         \
+    static const EmuKernel all[] = {__VA_ARGS__, {0, 0, 0, 1}};        \
     emulator = e;                                                    \
     *wave = MODULE_WAVE;                                             \
     return all;                                                      \
