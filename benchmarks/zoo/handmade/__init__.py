@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import generators, images, lookups, mixers, others, sequences
+from . import generators, images, languages, lookups, mixers, others, scenes, sequences, sounds, tables
 from .parts import Network
 
 __all__ = ["NETWORKS", "Network"]
@@ -16,4 +16,8 @@ NETWORKS: Mapping[str, Network] = {
     **others.NETWORKS,
     **lookups.NETWORKS,
     **mixers.NETWORKS,
+    **languages.NETWORKS,
+    **sounds.NETWORKS,
+    **scenes.NETWORKS,
+    **tables.NETWORKS,
 }
