@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.control import GetTupleElem
 from ..ops.convert import Convert
+from ..ops.elementwise import Pointwise
+from ..ops.index import Gather, GatherElements, Gathernd
 from ..ops.topk import Topk
 from ..types.dtype import DType
 from .engine import Builder, Rules
@@ -56,6 +59,33 @@ def convert_behind_topk(i: Instruction, b: Builder) -> Instruction | No | None:
         return No(f"few targets have kernels that order {narrow}")
     made = b.add(i.op, b.add(topk.op, x))
     return made if made.result == i.result else b.add(Convert(target_type=i.shape.dtype), made)
+
+
+@CONVERTS.on(Gather, GatherElements, Gathernd, reads=Convert)
+def convert_behind_gather(i: Instruction, b: Builder) -> Instruction | No | None:
+    """gather(convert(x), indices) -> convert(gather(x, indices)) for a wider type, if pointwise ops or products read the result.
+
+    A gather that repeats rows would write and read them all in the wider type.
+    """
+    wide, *others = i.inputs
+    if not isinstance(wide.op, Convert) or wide.inputs[0].is_literal:
+        return None
+    x = wide.inputs[0]
+    narrow = x.shape.dtype
+    if narrow.bits >= wide.shape.dtype.bits or not (narrow.is_float and holds_all(wide.shape.dtype, narrow)):
+        return No(f"{wide.shape.dtype} does not hold every {narrow} in more bits")
+    if len(wide.users) > 1:
+        return No("the conversion has other users")
+    if not i.users or not all(isinstance(u.op, Pointwise) or u.op.product for r in i.users for u in _read(r)):
+        return No("no reader would convert what it reads")
+    return b.add(Convert(target_type=i.shape.dtype), b.add(i.op, x, *others))
+
+
+def _read(user: Instruction) -> Sequence[Instruction]:
+    """Returns the readers of a value through one of its users: itself, or those of a view."""
+    if user.op.view is None or user.is_return:
+        return (user,)
+    return [r for u in user.users for r in _read(u)]
 
 
 @CONVERTS.on(Convert, reads=Convert)

@@ -48,6 +48,25 @@ TURNS = [
   @return(%3, %5)""",
     ),
     (
+        "convert-behind-gather",
+        """\
+  %x = @param["x"] -> float16[4]
+  %n = @param["n"] -> int64[3]
+  %1 = convert[target_type=float32](%x)
+  %2 = gather[axis=0](%1, %n)
+  %3 = reshape[dims=[3, 1]](%2)
+  %4 = abs(%3)
+  @return(%4)""",
+        """\
+  %x = @param["x"] -> float16[4]
+  %n = @param["n"] -> int64[3]
+  %1 = gather[axis=0](%x, %n) -> float16[3]
+  %2 = convert[target_type=float32, saturate=true, round_mode="up"](%1) -> float32[3]
+  %3 = reshape[dims=[3, 1], allowzero=false](%2) -> float32[3, 1]
+  %4 = abs(%3) -> float32[3, 1]
+  @return(%4)""",
+    ),
+    (
         "compute-in-wider-type",
         """\
   %x = @param["x"] -> float32[2]

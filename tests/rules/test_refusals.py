@@ -706,6 +706,27 @@ CASES = [
         "few targets have kernels that order float8_e4m3fn",
     ),
     (
+        "convert-behind-gather",
+        """\
+  %x = @param["x"] -> float16[4]
+  %n = @param["n"] -> int64[3]
+  %1 = convert[target_type=float32](%x)
+  %2 = gather[axis=0](%1, %n)
+  @return(%2)""",
+        "no reader would convert what it reads",
+    ),
+    (
+        "convert-behind-gather",
+        """\
+  %x = @param["x"] -> float32[4]
+  %n = @param["n"] -> int64[3]
+  %1 = convert[target_type=float16](%x)
+  %2 = gather[axis=0](%1, %n)
+  %3 = abs(%2)
+  @return(%3)""",
+        "float16 does not hold every float32 in more bits",
+    ),
+    (
         "slice-from-split",
         """\
   %x = @param["x"] -> float32[4]
