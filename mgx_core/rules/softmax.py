@@ -8,9 +8,10 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import Multibroadcast
 from ..ops.pointwise import Div, Exp, Log, Sub
-from ..ops.reduce import ReduceMax, ReduceSum
+from ..ops.reduce import Argmax, ReduceMax, ReduceSum
 from ..ops.softmax import Logsoftmax, Softmax
 from .engine import ROUNDING, Builder, Rules
+from .matching import op_as
 from .norms import minus_own_reduction, reduced_axes, repeated
 
 __all__ = ["SOFTMAX"]
@@ -70,3 +71,15 @@ def logsoftmax_from_difference(i: Instruction, b: Builder) -> Instruction | No |
     if total.inputs[0].inputs[0] is not shifted or reduced_axes(total) != axes or axes != (i.shape.rank - 1,):
         return No("the sum is not one of the same differences along the last axis")
     return b.add(Logsoftmax(axis=axes[0]), x)
+
+
+@SOFTMAX.on(Argmax, reads=(Softmax, Logsoftmax), changes=ROUNDING)
+def argmax_before_softmax(i: Instruction, b: Builder) -> Instruction | No | None:
+    """argmax(softmax(x)) -> argmax(x) along the axis of the softmax, which keeps the order."""
+    inner = i.inputs[0]
+    if not isinstance(inner.op, (Softmax, Logsoftmax)):
+        return None
+    rank, axis = i.shape.rank, op_as(i, Argmax).axis
+    if inner.op.reduced_axes(rank) != (axis % rank,):
+        return No("the softmax is along another axis")
+    return b.add(i.op, inner.inputs[0])

@@ -66,6 +66,18 @@ TURNS = [
   %1 = logsoftmax[axis=1](%x) -> float32[2, 5]
   @return(%1)""",
     ),
+    (
+        "argmax-before-softmax",
+        """\
+  %x = @param["x"] -> float32[2, 5]
+  %1 = softmax[axis=1](%x)
+  %2 = argmax[axis=1](%1)
+  @return(%2)""",
+        """\
+  %x = @param["x"] -> float32[2, 5]
+  %1 = argmax[axis=1, select_last_index=false](%x) -> int64[2, 1]
+  @return(%1)""",
+    ),
 ]
 
 
@@ -88,6 +100,15 @@ REFUSES = [
   %7 = div(%4, %6)
   @return(%7)""",
         "sums over axes [0], maxima over [0]; softmax is raised along the last axis",
+    ),
+    (
+        "argmax-before-softmax",
+        """\
+  %x = @param["x"] -> float32[2, 5]
+  %1 = softmax[axis=0](%x)
+  %2 = argmax[axis=1](%1)
+  @return(%2)""",
+        "the softmax is along another axis",
     ),
 ]
 
