@@ -39,6 +39,7 @@ from .norm_rules import GROUP_NORMS, NORM_ENDS
 from .plans import PLANS
 from .runtime import DeviceArray, import_array, is_device_array
 from .signed_bytes import SIGNED
+from .softmax_rules import SOFTMAX_PARTS
 from .split_sum_rules import SPLIT_SUMS
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class GpuTarget(Target):
             Rewrite(allowed(SPLIT_SUMS)),
             Rewrite(allowed(WIDE_SUMS)),
             Rewrite(allowed(TRANSPOSED)),
+            Rewrite(SOFTMAX_PARTS),
             Rewrite(INLINED),
             MergeCommon(),
             FoldConstants(widened=True),
