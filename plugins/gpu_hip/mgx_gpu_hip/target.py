@@ -38,6 +38,7 @@ from .join_rows import JoinRows
 from .norm_rules import GROUP_NORMS, NORM_ENDS
 from .plans import PLANS
 from .runtime import DeviceArray, import_array, is_device_array
+from .shuffle_rules import SHUFFLES
 from .signed_bytes import SIGNED
 from .softmax_rules import SOFTMAX_PARTS
 from .split_sum_rules import SPLIT_SUMS
@@ -109,6 +110,7 @@ class GpuTarget(Target):
             Rewrite(allowed(WIDE_SUMS)),
             Rewrite(allowed(TRANSPOSED)),
             Rewrite(SOFTMAX_PARTS),
+            Rewrite(SHUFFLES),
             Rewrite(INLINED),
             MergeCommon(),
             FoldConstants(widened=True),
