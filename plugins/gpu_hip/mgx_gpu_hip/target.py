@@ -34,6 +34,7 @@ from .join_caches import JoinCaches
 from .join_concats import JoinConcats
 from .join_images import JoinImages
 from .join_launches import JoinLaunches
+from .join_lookups import JoinLookups
 from .join_rows import JoinRows
 from .norm_rules import GROUP_NORMS, NORM_ENDS
 from .plans import PLANS
@@ -86,7 +87,7 @@ class GpuTarget(Target):
         if stage == "legalize":
             _choose_device(context, options)
         if stage == "fuse" and options.optimize:
-            return JoinImages(), JoinRows(), JoinCaches(), JoinConcats(), JoinLaunches()
+            return JoinImages(), JoinRows(), JoinCaches(), JoinConcats(), JoinLookups(), JoinLaunches()
         if stage != "legalize":
             return ()
 

@@ -12,6 +12,7 @@ from mgx_core.ops.broadcast import Broadcast, Multibroadcast
 from mgx_core.ops.builtin import Param
 from mgx_core.ops.control import GetTupleElem
 from mgx_core.ops.elementwise import Pointwise
+from mgx_core.ops.index import Gather, GatherElements
 from mgx_core.ops.movement import Contiguous, Transpose
 from mgx_core.ops.operation import Operation
 from mgx_core.ops.pointwise import Identity
@@ -22,7 +23,9 @@ from mgx_core.types.shape import row_major
 from .expressions import Value, literal_value
 from .source import Tensor, supported
 
-__all__ = ["Access", "Body", "Source", "flat", "single"]
+__all__ = ["LOOKUPS", "Access", "Body", "Source", "Table", "flat", "single"]
+
+LOOKUPS = (Gather, GatherElements)
 
 # views that can be folded into strides
 VIEWS = (Multibroadcast, Broadcast, Squeeze, Unsqueeze, Reshape, Transpose, Identity, Contiguous)
@@ -40,6 +43,15 @@ class Access:
         return hash(self.index)  # traced numbers compare, but do not hash
 
 
+@dataclass(frozen=True, eq=False)
+class Table:
+    """What a lookup reads: parameter `index` as `tensor`, from `offset` on."""
+
+    index: int
+    tensor: Tensor
+    offset: int
+
+
 Source: TypeAlias = "Access | Instruction | Value"  # an element of memory, another member's value, or a constant
 
 
@@ -48,7 +60,7 @@ class Body:
     """Members in order with the source of each operand.
 
     dims: the iteration space.  axes: the reduced ones (empty without reductions).  rows: members with one value for all positions
-    along `axes`; passes: for each member the number of sequential reductions before it.
+    along `axes`; passes: for each member the number of sequential reductions before it; tables: what members look up.
     """
 
     dims: tuple[int, ...]
@@ -57,16 +69,22 @@ class Body:
     operands: dict[Instruction, list[Source]] = field(default_factory=dict)
     rows: set[Instruction] = field(default_factory=set)
     passes: dict[Instruction, int] = field(default_factory=dict)
+    tables: dict[Instruction, Table] = field(default_factory=dict)
     outputs: list[Source] = field(default_factory=list)
     output_dims: list[tuple[int, ...]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, module: Module, inputs: Sequence[Tensor], axes: tuple[int, ...] | None = None) -> Body:
-        """Errors: UnsupportedError for members or views that a single loop nest cannot compute."""
+    def of(
+        cls, module: Module, inputs: Sequence[Tensor], axes: tuple[int, ...] | None = None, lookups: bool = False
+    ) -> Body:
+        """Errors: UnsupportedError for members or views that a single loop nest cannot compute.
+
+        lookups: the generator supports gathers of single elements; their operand is the index.
+        """
         if any(i.result.dynamic() for i in module if isinstance(i.result, Shape)):
             fixed = {w: Shape.of(x.dtype, x.lens) for w, x in zip(module.parameters, inputs, strict=True)}
             module = module.clone(parameters=fixed)
-        return _Reader(module, inputs, axes).body
+        return _Reader(module, inputs, axes, lookups).body
 
     @property
     def words(self) -> list[str]:
@@ -99,7 +117,9 @@ def is_reduction(ins: Instruction) -> bool:
 
 
 class _Reader:
-    def __init__(self, module: Module, inputs: Sequence[Tensor], axes: tuple[int, ...] | None) -> None:
+    def __init__(
+        self, module: Module, inputs: Sequence[Tensor], axes: tuple[int, ...] | None, lookups: bool = False
+    ) -> None:
         self.places = {p: n for n, p in enumerate(module.parameters.values())}
         self.inputs = inputs
         self.copies: dict[tuple[Instruction, tuple[int, ...], tuple[Operation, ...]], Instruction] = {}
@@ -107,7 +127,11 @@ class _Reader:
             raise UnsupportedError(
                 f"module {module.name!r} takes {counted(len(self.places), 'value')}, got {len(inputs)}"
             )
-        members = [i for i in module if isinstance(i.op, Pointwise) or is_reduction(i)]
+        members = [
+            i
+            for i in module
+            if isinstance(i.op, Pointwise) or is_reduction(i) or (lookups and isinstance(i.op, LOOKUPS))
+        ]
         first = next((m for m in members if is_reduction(m)), None)
         if first is not None:
             dims = _lens(first.inputs[0].result)
@@ -143,7 +167,23 @@ class _Reader:
             ins.op.reduced_axes(len(dims)) != body.axes or dims != body.dims or len(ins.inputs) != 1
         ):
             raise UnsupportedError(f"{ins.op} does not reduce {list(body.dims)} along {body.axes}")
+        if isinstance(ins.op, LOOKUPS):
+            body.tables[ins] = self._table(ins.inputs[0])
+            self._keep(ins, dims, [self._source(ins.inputs[1], dims)])
+            return
         self._keep(ins, dims, [self._source(i, _lens(i.result)) for i in ins.inputs])
+
+    def _table(self, ins: Instruction) -> Table:
+        chain: list[Operation] = []
+        while isinstance(ins.op, VIEWS):
+            chain.insert(0, ins.op)
+            ins = ins.inputs[0]
+        if ins not in self.places:
+            raise UnsupportedError("what is looked up must be an input")
+        given = self.inputs[self.places[ins]]
+        offset, shape = through_chain(chain, given.shape)
+        seen = given._replace(lens=tuple(shape.lens()), strides=tuple(shape.strides()))
+        return Table(self.places[ins], seen, offset)
 
     def _keep(self, ins: Instruction, dims: tuple[int, ...], operands: list[Source]) -> None:
         body = self.body

@@ -17,6 +17,7 @@ from . import (
     generated,
     half_convolutions,
     horizontal_fusion,
+    lookups,
     loops,
     narrow_library,
     narrow_products,
@@ -45,6 +46,7 @@ PLANS: Kernels = (
     + narrow_products.PLANS
     + attention.PLANS
     + concats.PLANS
+    + lookups.PLANS
     + loops.PLANS
     + recurrent.PLANS
     + depthwise.PLANS
