@@ -16,6 +16,7 @@ from ..ops.coded_product import DequantDot
 from ..ops.control import GetTupleElem
 from ..ops.convert import Convert
 from ..ops.elementwise import Pointwise
+from ..ops.linear import Det
 from ..ops.nms import Nonmaxsuppression
 from ..ops.operation import Operation
 from ..ops.pointwise import Exp, Expm1, Mul, Pow, Recip, Sqdiff
@@ -43,7 +44,7 @@ from .unbounded import unbounded
 __all__ = ["angles", "integral", "quantize_bf16", "quantize_fp16"]
 
 # results often exceed float16's range (65504) or underflow; bfloat16 has float32's range
-WIDE: Final = (Exp, Expm1, Pow, Sqdiff, ReduceSum, ReduceProd, Recip, Cosh, Sinh, PrefixScanSum)
+WIDE: Final = (Exp, Expm1, Pow, Sqdiff, ReduceSum, ReduceProd, Recip, Cosh, Sinh, PrefixScanSum, Det)
 KEPT: Final = (Convert, Param, Literal, Return, Undefined, GetTupleElem, Nonmaxsuppression, Topk)
 
 
