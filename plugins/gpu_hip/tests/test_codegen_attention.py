@@ -287,6 +287,23 @@ def test_scores_that_are_nan_make_their_row_nan(size: str, of: str, mask: str) -
     same(run(generate(Attention(), ins, outs, traits(32)), arrays, ins, outs, 32), wanted, tolerance=LIMITS[of])
 
 
+@pytest.mark.parametrize("wave", [32, 64])
+@pytest.mark.parametrize("units", [1, 132], ids=["tiles", "split"])
+@pytest.mark.parametrize("size", FEW_TO_TILES)
+def test_masks_may_add_the_lowest_number(size: str, units: int, wave: int) -> None:
+    """Times log2(e) it is infinite: tiles of keys that are all masked for a query gave NaN or infinity."""
+    b, h, g, s, t, d, e = FEW_TO_TILES[size]
+    rng, kind = np.random.default_rng(3), dt.bfloat16
+    q, k, v = (values(rng, kind, n) for n in ((b, h, s, d), (b, g, t, d), (b, g, t, e)))
+    added = np.zeros((1, h, s, t), np.float32)
+    added[0, 0, :, :-1] = added[0, 1, :, 1:] = added[0, 2, 0] = kind.lowest
+    arrays = [q, k, v, added.astype(kind.numpy)]
+    ins, outs = [tensor(dt.of(x.dtype), x.shape) for x in arrays], [tensor(kind, (b, h, s, e))]
+    wanted = Attention().compute(*arrays)
+    got = run(generate(Attention(), ins, outs, traits(wave, units)), arrays, ins, outs, wave)
+    same(got, wanted, tolerance=LIMITS["bfloat16"])
+
+
 @pytest.mark.parametrize("of", ["float16", "float32"])
 @pytest.mark.parametrize("size", FEW_TO_TILES)
 def test_keys_after_a_length_are_not_read(size: str, of: str) -> None:
