@@ -93,9 +93,10 @@ def _dims(ins: Instruction) -> tuple[Dim, ...] | None:
         return None
     if isinstance(ins.op, LOOKUPS):
         table, indices = (i.result for i in ins.inputs)
-        known = isinstance(table, Shape) and not table.dynamic() and 0 not in table.dims
-        single = known and isinstance(indices, Shape) and indices.dims == shapes[0].dims
-        return shapes[0].dims if single and (isinstance(ins.op, GatherElements) or table.rank == 1) else None
+        if not isinstance(table, Shape) or not isinstance(indices, Shape) or table.dynamic() or 0 in table.dims:
+            return None
+        single = isinstance(ins.op, GatherElements) or table.rank == 1
+        return shapes[0].dims if single and indices.dims == shapes[0].dims else None
     return shapes[0].dims if isinstance(ins.op, (Pointwise, PointwiseGroup)) else None
 
 
