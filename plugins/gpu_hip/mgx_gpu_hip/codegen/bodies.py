@@ -45,7 +45,7 @@ class Access:
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """What a lookup reads: parameter `index` as `tensor`, from `offset` on."""
+    """Parameter `index` that a lookup reads, as `tensor`, from `offset` on."""
 
     index: int
     tensor: Tensor
