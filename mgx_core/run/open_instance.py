@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from ..cache import Recent
 from ..ir.symbols import lone_symbols
 from ..targets.open_program import OpenProgram
-from ..types.dim import Sym, Symbol, substitute
+from ..types.dim import Dim, Sym, arithmetic, substitute, symbol, symbols_of
 from ..types.shape import AnyShape, Shape
 from .argument_cache import ArgumentKey
 from .instance import Instance
@@ -29,49 +29,54 @@ class OpenInstance:
         self.program = program
         self.instance = instance
         self._runs: Recent[int] = Recent(SETS)  # by extents
-        self._declared = [_declared(shape) for shape in parameters.values()]
-        self._names = sorted(frozenset[str]().union(*map(lone_symbols, parameters.values())))
+        shapes = [s for s in parameters.values() if isinstance(s, Shape) and s.ranked]
+        self._kinds = [(s.numpy_dtype, s.rank) for s in shapes] if len(shapes) == len(parameters) else None
+        self._names = sorted(frozenset[str]().union(*map(lone_symbols, shapes)))
+        dims = [d for s in shapes for d in s.dims]
+        lone = [d.symbol.name if isinstance(d, Sym) and d.symbol is not None else None for d in dims]
+        self._places = [lone.index(name) for name in self._names]
+        self._alike, self._derived = _tests(dims, dict(zip(self._names, self._places, strict=True)))
 
     def takes(self, key: ArgumentKey) -> bool:
         """Returns True if it runs for arguments of these element types and extents, and counts the run.
 
         False for invalid ones, and for extents that repeat so often that they are worth a program of their own.
         """
-        if len(key) != len(self._declared):
+        if [(dtype, len(lens)) for dtype, lens in key] != self._kinds:
             return False
-        known: dict[str, int] = {}
-        derived: list[tuple[int, Sym]] = []
-        for (dtype, lens), declared in zip(key, self._declared, strict=True):
-            if declared is None or dtype != declared[0] or len(lens) != len(declared[1]):
-                return False
-            for n, d in zip(lens, declared[1], strict=True):
-                if isinstance(d, int):
-                    if n != d:
-                        return False
-                elif isinstance(d, Sym):
-                    derived.append((n, d))
-                elif known.setdefault(d.name, n) != n or not d.lo <= n <= d.hi:
-                    return False
-        valid = all(substitute(d, known) == n for n, d in derived) and self.program.fits(known)
-        return valid and not self._counted(known)
+        lens = [n for _, some in key for n in some]
+        if not self._alike(*lens):
+            return False
+        extents = tuple([lens[at] for at in self._places])
+        valid = self.program.fits(dict(zip(self._names, extents, strict=True))) and self._derived(*lens)
+        return valid and not self._counted(extents)
 
     def repeats(self, known: Mapping[str, int]) -> bool:
         """Returns True if these extents have occurred so often that they are worth a program of their own."""
-        return self.program.replaced and (self._runs.get(self._extents(known)) or 0) >= REPEATS
+        extents = tuple([known[name] for name in self._names])
+        return self.program.replaced and (self._runs.get(extents) or 0) >= REPEATS
 
-    def _counted(self, known: Mapping[str, int]) -> bool:
+    def _counted(self, extents: tuple[int, ...]) -> bool:
         """Counts a run; returns whether the extents repeat."""
         if not self.program.replaced:
             return False
-        extents = self._extents(known)
         return self._runs.put(extents, (self._runs.get(extents) or 0) + 1) >= REPEATS
 
-    def _extents(self, known: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple([known[name] for name in self._names])
 
+def _tests(dims: Sequence[Dim], places: Mapping[str, int]) -> tuple[Callable[..., bool], ...]:
+    """Returns two tests of the extents of all arguments: of numbers and symbols, and of those computed from symbols.
 
-def _declared(shape: AnyShape) -> tuple[object, list[int | Symbol | Sym]] | None:
-    """Returns the element type and extents of a tensor: numbers, symbols and expressions; None for other parameters."""
-    if not isinstance(shape, Shape) or not shape.ranked:
-        return None
-    return shape.numpy_dtype, [d if isinstance(d, int) else d.symbol or d for d in shape.dims]
+    places: of the extents that are the symbols.
+    """
+    alike, derived = ["True"], ["True"]
+    numbers = [f"n{at}" for at in range(len(dims))]
+    own = {name: symbol(numbers[at]) for name, at in places.items()}  # names of symbols are any text
+    for at, (number, d) in enumerate(zip(numbers, dims, strict=True)):
+        if isinstance(d, Sym) and d.symbol is not None and places[d.symbol.name] == at:
+            alike.append(f"{d.symbol.lo} <= {number} <= {d.symbol.hi}")
+        elif isinstance(d, int) or d.symbol is not None:
+            alike.append(f"{number} == {substitute(d, own)}")
+        else:
+            known = all(s.name in places for s in symbols_of(d))
+            derived.append(f"{number} == {substitute(d, own)}" if known else "False")
+    return tuple(arithmetic(numbers, " and ".join(tests)) for tests in (alike, derived))

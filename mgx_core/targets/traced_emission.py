@@ -101,7 +101,7 @@ class TracedEmission:
         fixed = {name: n for name, n in self.known.items() if name not in self.where}
 
         def fits(given: Mapping[str, int]) -> bool:
-            return all(given.get(name) == n for name, n in fixed.items()) and test(*[given[n] for n in names])
+            return fixed.items() <= given.items() and test(*[given[n] for n in names])
 
         return fits
 

@@ -54,10 +54,9 @@ def trunc_div(a: Dim, b: Dim) -> Dim:
 
 
 def arithmetic(parameters: Iterable[str], text: str) -> Callable[..., Any]:
-    """Compiles an expression of integer parameters: operators, `max` and `min`.  The text must not contain names from a file."""
-    made: Callable[..., Any] = eval(
-        f"lambda {', '.join(parameters)}: {text}", {"__builtins__": {}, "max": max, "min": min}
-    )
+    """Compiles an expression of integer parameters: operators and functions.  The text must not contain names from a file."""
+    functions = {"__builtins__": {}, "max": max, "min": min, "broadcast": broadcast}
+    made: Callable[..., Any] = eval(f"lambda {', '.join(parameters)}: {text}", functions)
     return made
 
 

@@ -11,8 +11,9 @@ from growing_decoder import close, decoder, fed
 
 import mgx_core as mgx
 from mgx_core.run.changing_extents import ATTEMPTS, WHOLE
-from mgx_core.run.open_instance import REPEATS
-from mgx_core.types.dim import symbol
+from mgx_core.run.open_instance import REPEATS, OpenInstance
+from mgx_core.targets.open_program import OpenProgram
+from mgx_core.types.dim import broadcast, symbol
 
 
 def opening(compiled: list[Any]) -> Any:
@@ -247,3 +248,25 @@ def test_values_may_not_exceed_the_limit() -> None:
     with pytest.raises(mgx.MgxError, match="allowed"):
         program.run(fed(2, 500))
     check(program, 2, 40)
+
+
+def test_arguments_are_taken_if_their_extents_have_the_declared_relations() -> None:
+    n, k = symbol("a batch; import os", 1, 64), symbol("n1", 0, 9)
+    parameters = {
+        "x": mgx.Shape("float32", [4, (n + 1) // 2]),
+        "y": mgx.Shape("float32", [n, k, n]),
+        "z": mgx.Shape("int64", [broadcast(n, k)]),
+    }
+    program = OpenProgram(None, lambda known: known["n1"] != 3, lambda: (), False)  # type: ignore[arg-type]
+    opened = OpenInstance(program, None, parameters)  # type: ignore[arg-type]
+
+    def takes(*lens: tuple[int, ...], last: type = np.int64) -> bool:
+        types = [np.dtype(np.float32)] * (len(lens) - 1) + [np.dtype(last)]
+        return opened.takes(tuple(zip(types, lens, strict=True)))
+
+    assert takes((4, 3), (5, 1, 5), (5,)) and takes((4, 4), (8, 8, 8), (8,))
+    assert not takes((4, 3), (5, 1, 5), (5,), last=np.int32)
+    assert not takes((4, 3), (5, 1, 5)) and not takes((4, 3), (5, 1), (5,))
+    assert not takes((3, 3), (5, 1, 5), (5,)) and not takes((4, 2), (5, 1, 5), (5,))
+    assert not takes((4, 3), (5, 1, 6), (5,)) and not takes((4, 3), (5, 1, 5), (1,))
+    assert not takes((4, 33), (65, 1, 65), (65,)) and not takes((4, 3), (5, 3, 5), (5,))
