@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy as np
 from ..errors import MgxError, No
 from ..ir.instruction import Instruction
 from ..ops.broadcast import BroadcastForDot, BroadcastWithDims, Multibroadcast, Tile, common_dims
+from ..ops.compare import Equal, Greater, GreaterOrEqual, Less, LessOrEqual
 from ..ops.concat import Concat
 from ..ops.control import GetTupleElem
 from ..ops.fill import DimensionsOf, Fill
@@ -23,7 +24,8 @@ from ..ops.resize import Resize
 from ..ops.slice import Slice, Split
 from ..ops.topk import Topk
 from ..types import dtype as dt
-from ..types.dim import Dim, bounds, may_equal
+from ..types.dim import Dim, bounds, compare, may_equal
+from ..types.traced_int import TracedInt
 from .constants import aligned
 from .engine import Builder, Rules
 from .known_extents import extents, given, ints
@@ -33,6 +35,9 @@ __all__ = ["SHAPES"]
 
 SHAPES: Final = Rules("simplify-shapes")
 
+RELATIONS: Final[Mapping[type[Operation], str]] = {
+    Equal: "==", Less: "<", LessOrEqual: "<=", Greater: ">", GreaterOrEqual: ">=",
+}  # fmt: skip
 NO_AXES: Final = "the axes are outside the rank, or one appears twice"
 
 
@@ -53,6 +58,21 @@ def literal_from_extents(i: Instruction, b: Builder) -> Instruction | No | None:
     if not i.shape.ranked or (i.shape.rank > 1 and i.shape.dynamic()):
         return No("the result's own extents are known only at run time")
     return b.literal(value if i.shape.dynamic() else value.reshape(i.shape.lens()))
+
+
+@SHAPES.on(*RELATIONS)
+def literal_from_compared_extents(i: Instruction, b: Builder) -> Instruction | No | None:
+    """A comparison of values computed from extents -> a literal if the bounds of the extents decide it."""
+    found = given(i, 0, 1)
+    if found is None or found[0] is None or found[1] is None or len(found[0]) != len(found[1]) or i.shape.dynamic():
+        return None
+    pairs = list(zip(*found, strict=True))
+    if any(type(d) is TracedInt for pair in pairs for d in pair):
+        return None  # the answer would be a condition
+    holds = [compare(one, RELATIONS[type(i.op)], other) for one, other in pairs]
+    if None in holds:
+        return No("the extents are known only at run time")
+    return b.literal(np.array(holds, np.bool_).reshape(i.shape.lens()))
 
 
 def static_form(b: Builder, op: Operation, *operands: Instruction) -> Instruction | No | None:

@@ -32,6 +32,21 @@ TURNS = [
   %1 = @literal(3) -> int64[1]
   @return(%1)""",
     ),
+    (  # n is at least 2
+        "literal-from-compared-extents",
+        """\
+  %x = @param["x"] -> float32[n, 3]
+  %i = @literal(1, 3) -> int64[2]
+  %1 = dimensions_of(%x)
+  %2 = equal(%1, %i)
+  %3 = less(%i, %1)
+  @return(%2, %3)""",
+        """\
+  %x = @param["x"] -> float32[n, 3]
+  %1 = @literal(false, true) -> bool[2]
+  %2 = @literal(true, false) -> bool[2]
+  @return(%1, %2)""",
+    ),
     (
         "static-reshape",
         """\
