@@ -123,9 +123,21 @@ class ChangingExtents:
     @property
     def _waits(self) -> bool:
         """True if the program is optimized once more when its shapes are known."""
-        from ..compile.shape_specialization import needs_shapes, selects_modules
+        return self._selects or self._needs_ranks
 
-        return any(self._module().derive(w.__name__, w) for w in (selects_modules, needs_shapes))
+    @property
+    def _selects(self) -> bool:
+        """True if shapes select modules of the program."""
+        from ..compile.shape_specialization import selects_modules
+
+        return bool(self._module().derive(selects_modules.__name__, selects_modules))
+
+    @property
+    def _needs_ranks(self) -> bool:
+        """True if extents decide ranks, or branches."""
+        from ..compile.shape_specialization import needs_shapes
+
+        return bool(self._module().derive(needs_shapes.__name__, needs_shapes))
 
     # programs for all values of the changing extents
 
@@ -140,15 +152,19 @@ class ChangingExtents:
             for opened in self._open:
                 if opened.program.fits(known):
                     return opened.instance
-            if not self._target.opens_programs or self._options.exhaustive_tune or self._waits:
+            if not self._target.opens_programs or self._options.exhaustive_tune or self._selects:
                 return None
             changing = frozenset(name for name in changing if known.get(name, 0) >= SMALLEST)
             if not changing or len(self._open) >= OPEN or self._not_opened.get(changing, 0) >= ATTEMPTS:
                 return None
             made = None
             with suppress(MgxError), limited(self._options.limit_bytes):  # the program is compiled for these extents
-                made = self._target.open_program(self._parameters, known, changing, self._lower)
-            made = made or self._open_pieces(known, changing)
+                if self._needs_ranks:
+                    made = self._open_ranks(known, changing)
+                else:
+                    made = self._target.open_program(self._parameters, known, changing, self._lower)
+            if not self._needs_ranks:
+                made = made or self._open_pieces(known, changing)
             if made is None:
                 self._not_opened[changing] = self._not_opened.get(changing, 0) + 1
                 return None
@@ -166,10 +182,25 @@ class ChangingExtents:
             return None
         from .open_pieces import OpenPieces
 
+        failed = self._failing(changing)
+        return OpenPieces.program(self._module(), known, changing, self._part, failed, self._memory())
+
+    def _open_ranks(self, known: Mapping[str, int], changing: frozenset[str]) -> OpenProgram | None:
+        """Returns the program with the ranks that extents from two on decide."""
+        if self._opens is not None or self._target.own_memory:
+            return None
+        from .open_ranks import OpenRanks
+
+        on = self._target, self._context, self._options
+        return OpenRanks.program(self._module(), known, changing, *on, self._part, self._failing(changing))
+
+    def _failing(self, changing: frozenset[str]) -> Callable[[], None]:
+        """Returns what to call once a program for these extents was compiled for single ones."""
+
         def failed() -> None:
             self._not_opened[changing] = ATTEMPTS
 
-        return OpenPieces.program(self._module(), known, changing, self._part, failed, self._memory())
+        return failed
 
     def _memory(self) -> DeviceMemory | None:
         """Returns what keeps the values of pieces on a target with its own memory; None for other targets."""

@@ -10,6 +10,7 @@ import pytest
 from growing_decoder import close, decoder, fed
 
 import mgx_core as mgx
+from mgx_core.ir.module import Module
 from mgx_core.run.changing_extents import ATTEMPTS, WHOLE
 from mgx_core.run.open_instance import REPEATS, OpenInstance
 from mgx_core.targets.open_program import OpenProgram
@@ -270,3 +271,26 @@ def test_arguments_are_taken_if_their_extents_have_the_declared_relations() -> N
     assert not takes((3, 3), (5, 1, 5), (5,)) and not takes((4, 2), (5, 1, 5), (5,))
     assert not takes((4, 3), (5, 1, 6), (5,)) and not takes((4, 3), (5, 1, 5), (1,))
     assert not takes((4, 33), (65, 1, 65), (65,)) and not takes((4, 3), (5, 3, 5), (5,))
+
+
+@pytest.mark.parametrize("columns", [1, 5])
+def test_ranks_that_extents_decide_are_those_of_all_larger_ones(compiled: list[Any], columns: int) -> None:
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n", 0, 999), symbol("k", 0, 9), 4]))
+    counted = m.add(mgx.op("dimensions_of", start=1, end=2), x)
+    product = m.add(mgx.op("mul"), x, x)
+    then, other = Module("then"), Module("other")
+    then.add_return([then.add(mgx.op("reduce_sum", axes=[0]), then.add(mgx.op("squeeze", axes=[1]), product))])
+    other.add_return([other.add(mgx.op("reduce_sum", axes=[0]), product)])
+    one = m.add(mgx.op("equal"), counted, m.add_literal(np.ones(1, np.int64)))
+    m.add_return([m.add(mgx.op("get_tuple_elem", index=0), m.add(mgx.op("if"), one, modules=[then, other]))])
+    program.compile(opening(compiled))
+    for step, rows in enumerate([5, 6, 7, 8, 9, 400, 3, 2, 1, 0, 50]):
+        if step == WHOLE + 2:
+            before = len(compiled)
+        given = np.random.default_rng(step).standard_normal((rows, columns, 4)).astype(np.float32)
+        found = np.asarray(program.run({"x": given})[0])
+        np.testing.assert_allclose(found, (given**2).sum(0).reshape(found.shape), rtol=1e-4, atol=1e-6)
+        assert found.shape == ((1, 4) if columns == 1 else (1, 5, 4))
+    assert len(compiled) == before + 2  # of 0 rows and of 1
