@@ -144,15 +144,17 @@ void folded(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
             const int64_t low = start < 0 ? std::min(row, (-start + stride - 1) / stride) : 0;
             const int64_t high = room > 0 ? std::min(row, (room + stride - 1) / stride) : 0;
             const int64_t phase = (start % stride + stride) % stride, first = phase * width + (start - phase) / stride;
+            int64_t at[most_axes] = {}; // the line, by axis
             for (int64_t line = 0; line < lines; ++line, from += row) {
                 int64_t offset = first, step = length;
-                bool inside = true;
-                rest = line;
-                for (int64_t a = rank - 1; a-- > 0; rest /= counts[a]) {
-                    const int64_t i = rest % counts[a] * axes[5 * a + 2] + shift[a];
+                bool inside = true, next = true;
+                for (int64_t a = rank - 1; a-- > 0;) {
+                    const int64_t i = at[a] * axes[5 * a + 2] + shift[a];
                     inside = inside && i >= 0 && i < axes[5 * a];
                     offset += i * step;
                     step *= axes[5 * a];
+                    if (next) next = ++at[a] == counts[a];
+                    if (next) at[a] = 0;
                 }
                 if (!inside) continue;
                 W *__restrict__ to = sums + offset;

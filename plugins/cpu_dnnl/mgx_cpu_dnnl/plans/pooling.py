@@ -27,6 +27,7 @@ __all__ = ["PLANS", "Axis", "encode_windows"]
 PLANS = Kernels("cpu")
 BYTES: Final = frozenset({dt.int8, dt.uint8})
 MAX_ROW_CHANNELS: Final = 8  # one vector: images with more channels are pooled channels last
+MIN_ROW: Final = 96  # but for rows of this many elements, for which conversions of layouts cost more
 MIN_RATIO: Final = 2  # minimum ratio of elements read for which passes per axis outweigh their intermediate results
 
 
@@ -61,7 +62,8 @@ def emit_maxima(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
     if 0 in lens:
         return e.allocate(x.shape.dtype, lens)
     rows = x.strides[-1] == 1 and not is_channels_last(x)
-    in_rows = x.shape.dtype is dt.float32 and x.lens[1] <= MAX_ROW_CHANNELS and rows
+    short = x.lens[1] > MAX_ROW_CHANNELS and usual(x.lens[-1]) < MIN_ROW
+    in_rows = x.shape.dtype is dt.float32 and rows and not short
     x = x if in_rows else as_channels_last(e, x)
     pool = _max_pool_rows if in_rows else _max_pool
     lengths, strides, dilations, begin, _ = windows
