@@ -1,5 +1,7 @@
 // Max pooling, with and without indices, depthwise convolution, and col2im.  NaN is propagated, as in numpy.  oneDNN's max pooling ignores NaN and
 // starts from the lowest finite number instead of minus infinity.
+#include <utility>
+
 #include "box.h"
 #include "loops.h"
 #include "scalars.h"
@@ -110,6 +112,28 @@ void interleaved(const W *__restrict__ phases, T *__restrict__ to, int64_t exten
         store(to[i], phases[(i - whole * step) * width + whole]);
 }
 
+template <typename W, typename T>
+inline void add_line(W *__restrict__ to, const T *__restrict__ from, int64_t count) {
+    for (int64_t j = 0; j < count; ++j)
+        to[j] = static_cast<W>(to[j] + widened(from[j]));
+}
+
+// Lines are often shorter than two vectors: the rest of one takes at most three additions.
+inline void add_line(float *__restrict__ to, const float *__restrict__ from, int64_t count) {
+    for (; count >= 8; count -= 8, to += 8, from += 8)
+        _mm256_storeu_ps(to, _mm256_add_ps(_mm256_loadu_ps(to), _mm256_loadu_ps(from)));
+    if (count >= 4) {
+        _mm_storeu_ps(to, _mm_add_ps(_mm_loadu_ps(to), _mm_loadu_ps(from)));
+        count -= 4, to += 4, from += 4;
+    }
+    if (count >= 2) {
+        const __m128 sum = _mm_add_ps(_mm_castsi128_ps(_mm_loadu_si64(to)), _mm_castsi128_ps(_mm_loadu_si64(from)));
+        _mm_storeu_si64(to, _mm_castps_si128(sum));
+        count -= 2, to += 2, from += 2;
+    }
+    if (count > 0) *to += *from;
+}
+
 // col2im.  Buffers: windows [planes, taps, positions]; images [planes, pixels], both row-major.  Arguments: number of spatial
 // axes; extent, taps, stride, dilation and leading padding of each; positions along each.  Scratch memory: a plane of sums, unless
 // the last stride is 1 and the type is summed as it is.  Work items: planes.  The sums of a line are stored by phase within the
@@ -121,45 +145,49 @@ void folded(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
     auto *out = static_cast<T *>(buffers[1]);
     ArgReader reader(args);
     const int64_t rank = reader.next(), *axes = reader.next(5 * rank), *counts = reader.next(rank), row = counts[rank - 1];
-    int64_t rows = 1, taps = 1, lines = 1;
+    int64_t rows = 1, taps = 1, planes = 1;
     for (int64_t a = 0; a < rank; ++a) {
         rows *= a + 1 < rank ? axes[5 * a] : 1;
         taps *= axes[5 * a + 1];
-        lines *= a + 1 < rank ? counts[a] : 1;
+        planes *= a + 2 < rank ? counts[a] : 1;
     }
     const int64_t *last = axes + 5 * (rank - 1), extent = last[0], stride = last[2];
     const int64_t width = (extent + stride - 1) / stride, length = width * stride; // of a line of sums
+    const int64_t one_line[5] = {1, 1, 1, 1, 0};
+    const int64_t *down = rank > 1 ? axes + 5 * (rank - 2) : one_line, lines = rank > 1 ? counts[rank - 2] : 1; // of a plane
+    // The positions along an axis at which a tap is inside the image.
+    const auto inside_of = [](const int64_t *axis, int64_t start, int64_t count) {
+        const int64_t room = axis[0] - start, step = axis[2];
+        const int64_t low = start < 0 ? std::min(count, (-start + step - 1) / step) : 0;
+        return std::pair {low, room > 0 ? std::min(count, (room + step - 1) / step) : 0};
+    };
     for (int64_t plane = begin; plane < end; ++plane) {
         T *image = out + plane * rows * extent;
         W *sums = static_cast<W *>(scratch);
         if constexpr (std::is_same_v<T, W>)
             if (stride == 1) sums = image;
         std::fill_n(sums, rows * length, W(0));
-        const T *from = x + plane * taps * lines * row;
+        const T *from = x + plane * taps * planes * lines * row;
         for (int64_t tap = 0; tap < taps; ++tap) {
             int64_t shift[most_axes], rest = tap;
             for (int64_t a = rank; a-- > 0; rest /= axes[5 * a + 1])
                 shift[a] = rest % axes[5 * a + 1] * axes[5 * a + 3] - axes[5 * a + 4];
-            const int64_t start = shift[rank - 1], room = extent - start;
-            const int64_t low = start < 0 ? std::min(row, (-start + stride - 1) / stride) : 0;
-            const int64_t high = room > 0 ? std::min(row, (room + stride - 1) / stride) : 0;
+            const int64_t start = shift[rank - 1], above = rank > 1 ? shift[rank - 2] : 0;
+            const auto [low, high] = inside_of(last, start, row);
+            const auto [top, bottom] = inside_of(down, above, lines);
             const int64_t phase = (start % stride + stride) % stride, first = phase * width + (start - phase) / stride;
-            int64_t at[most_axes] = {}; // the line, by axis
-            for (int64_t line = 0; line < lines; ++line, from += row) {
-                int64_t offset = first, step = length;
-                bool inside = true, next = true;
-                for (int64_t a = rank - 1; a-- > 0;) {
-                    const int64_t i = at[a] * axes[5 * a + 2] + shift[a];
+            for (int64_t p = 0; p < planes; ++p, from += lines * row) {
+                int64_t offset = first, step = length * down[0];
+                bool inside = true;
+                rest = p;
+                for (int64_t a = rank - 2; a-- > 0; rest /= counts[a]) {
+                    const int64_t i = rest % counts[a] * axes[5 * a + 2] + shift[a];
                     inside = inside && i >= 0 && i < axes[5 * a];
                     offset += i * step;
                     step *= axes[5 * a];
-                    if (next) next = ++at[a] == counts[a];
-                    if (next) at[a] = 0;
                 }
-                if (!inside) continue;
-                W *__restrict__ to = sums + offset;
-                for (int64_t j = low; j < high; ++j)
-                    to[j] = static_cast<W>(to[j] + widened(from[j]));
+                for (int64_t line = top; inside && line < bottom; ++line)
+                    add_line(sums + offset + (line * down[2] + above) * length + low, from + line * row + low, high - low);
             }
         }
         if (sums != static_cast<W *>(scratch)) continue;
