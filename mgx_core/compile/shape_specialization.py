@@ -20,6 +20,7 @@ from ..passes.inline_branches import InlineBranches
 from ..passes.resolve_extents import ResolveExtents
 from ..passes.unroll_loops import UnrollLoops, numbers_decide_extents
 from ..rules.shapes import SHAPES
+from .sink_into_branches import sink_into_branches
 
 __all__ = [
     "needs_extents",
@@ -73,12 +74,14 @@ def _depends_on_data(value: Instruction) -> bool:
 def specialize_ranks(module: Module) -> Module | None:
     """Takes branches on extents and expands rank-dependent ops; returns the new module, or None if there were none.
 
-    module: its parameters have the shapes of a run; it is modified.  Instructions that depend on data are unchanged.
+    module: its parameters have the shapes of a run; it is modified.  What reads the results of a branch that depends on data is
+    copied into both branches if they differ in rank.
     """
     specialized = None
     while True:
         ResolveExtents().apply(module)
-        if not (InlineBranches().apply(module) | SpellOut().apply(module) | UnrollLoops().apply(module)):
+        changed = InlineBranches().apply(module) | SpellOut().apply(module) | UnrollLoops().apply(module)
+        if not changed and not sink_into_branches(module, lambda ins: _depends_on_data(ins.inputs[0])):
             return specialized
         module.sweep()
         # inference finds the ranks of later values only now, and these may decide more branches

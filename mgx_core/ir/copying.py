@@ -44,6 +44,7 @@ class Copies:
         self._copies: dict[Module, Module] = {}
         self._checked: set[tuple[int, ...]] = set()  # ids of ops and of their operands' types
         self._branches = 0  # the number of control flow bodies around the current module
+        self._infers = False  # True if shapes are inferred again: parameters have other ones
 
     def of(
         self,
@@ -56,6 +57,7 @@ class Copies:
         copy = type(module)(name or module.name)
         by, symbols = self._by, self._by.symbols
         if parameters:
+            self._infers = True
             declared = {n: p.result for n, p in module.parameters.items() if n in parameters}
             learn_all(declared.values(), [parameters[n] for n in declared], symbols)
         for ins in module:
@@ -70,7 +72,7 @@ class Copies:
                 op = by.op(ins.op) if known is not None else Param(label=ins.op.label, shape=shape)
                 made = Instruction(op, shape, sources=ins.sources)
             else:
-                made = self._computed(ins, went, bool(symbols or parameters))
+                made = self._computed(ins, went, bool(symbols) or self._infers)
             went[ins] = copy.append(made)
         return copy
 

@@ -81,6 +81,24 @@ def test_branch_on_data_stays() -> None:
         np.testing.assert_array_equal(np.asarray(y), np.maximum(x[0] if first > 0 else x, 0))
 
 
+def test_readers_of_unknown_ranks_move_into_the_branches() -> None:
+    main = squeezed_or_not(on_data=True).get_main_module()
+    copy = specialize_ranks(main.clone(parameters={"x": mgx.Shape("float32", [2, 3])}))
+    assert copy is not None and not needs_shapes(copy)
+    (taken,) = (ins for ins in copy if isinstance(ins.op, If))
+    assert [str(m.output_shapes()[0]) for m in taken.modules] == ["float32[3]", "float32[2, 3]"]
+    assert [m.outputs[0].op.name for m in taken.modules] == ["relu", "relu"]
+    assert copy.outputs[0].inputs == (taken,)
+
+
+def test_extents_known_inside_the_branches_are_those_of_later_instructions() -> None:
+    main = squeezed_or_not(on_data=True).get_main_module()
+    (relu,) = main.outputs
+    main.replace_return([main.add(mgx.op("exp"), main.add(mgx.op("reshape", dims=[-1, 3]), relu))])
+    copy = specialize_ranks(main.clone(parameters={"x": mgx.Shape("float32", [1, 3])}))
+    assert copy is not None and [str(s) for s in copy.output_shapes()] == ["float32[1, 3]"]
+
+
 def test_only_waiting_requests_are_completed() -> None:
     module = squeezed_or_not().get_main_module()
     assert needs_shapes(module)
