@@ -20,7 +20,6 @@ from ..passes.inline_branches import InlineBranches
 from ..passes.resolve_extents import ResolveExtents
 from ..passes.unroll_loops import UnrollLoops, numbers_decide_extents
 from ..rules.shapes import SHAPES
-from .sink_into_branches import sink_into_branches
 
 __all__ = [
     "needs_extents",
@@ -77,6 +76,8 @@ def specialize_ranks(module: Module) -> Module | None:
     module: its parameters have the shapes of a run; it is modified.  What reads the results of a branch that depends on data is
     copied into both branches if they differ in rank.
     """
+    from .sink_into_branches import sink_into_branches
+
     specialized = None
     while True:
         ResolveExtents().apply(module)

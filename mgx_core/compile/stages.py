@@ -62,7 +62,6 @@ from ..rules.product_slices import PRODUCT_SLICES
 from ..rules.quantization import QUANTIZATION
 from ..rules.reshapes import RESHAPES
 from ..rules.rotary import ROTARY
-from ..rules.scan_axes import SCAN_AXES
 from ..rules.selection import OPTIONAL, PASSES, RuleSelection
 from ..rules.shapes import SHAPES
 from ..rules.slices import SLICES
@@ -121,7 +120,6 @@ RULES: Final = (
     + POWERS
     + BOUNDS
     + INDICES
-    + SCAN_AXES
     + MASKED
     + WRITTEN_SLICES
     + WINDOWS
