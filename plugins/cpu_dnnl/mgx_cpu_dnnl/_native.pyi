@@ -196,8 +196,8 @@ def reorder(src: MemoryDesc, dst: MemoryDesc, **keywords: Unpack[Attributes]) ->
 def recurrent_loop(kind: str) -> tuple[int, int]:
     """Returns the address of the loop for lstm, gru or rnn layers, and the number of units that it computes together."""
 
-def winograd_loops(tile: tuple[int, int, int, int, int], bfloat16: bool = False) -> tuple[int, int, int]:
-    """Returns the addresses of the loops that transform inputs, multiply, and do both.
+def winograd_loops(tile: tuple[int, int, int, int, int], bfloat16: bool = False) -> tuple[int, int, int, int]:
+    """Returns the addresses of the loops that transform inputs, multiply, do both, and transform weights.
 
     tile: outputs and taps vertically, outputs and taps horizontally, stride.
     """

@@ -66,7 +66,8 @@ class Problem:
     """A convolution problem: images [n, c, ..] -> [n, o, height, width]; channels of one group.
 
     gap_down, gap_across: the dilation.  The inputs and outputs of a tile are that many rows and columns apart.  narrow: inputs
-    and results are bfloat16, of which direct convolutions multiply two per lane of float32.
+    and results are bfloat16, of which direct convolutions multiply two per lane of float32.  fresh: weights are not constant,
+    and are transformed in each run.
     """
 
     images: int
@@ -81,6 +82,7 @@ class Problem:
     gap_down: int = 1
     gap_across: int = 1
     narrow: bool = False
+    fresh: bool = False
 
     def usual(self) -> Problem:
         """Returns the problem for usual extents, if they are traced."""
@@ -106,6 +108,7 @@ def tiles_for(taps_down: int, taps_across: int, stride: int) -> list[Tile]:
 # since they do not overlap perfectly.
 TRANSFORM: Final = 8.0
 LINE_TRANSFORM: Final = 14.0  # of windows along one axis: fewer outputs share the overhead of a tile
+PACKING: Final = 16.0  # of weights at a point, in float64
 WEIGHT: Final = {8: 2.5, 16: 1.0}  # by lanes: processors with AVX-512 read memory faster
 APART: Final = 0.4
 MAX_DIRECT_RATIO: Final = 0.9  # fraction of the direct cost: margin for costs that are not modeled
@@ -130,7 +133,8 @@ def tile_cost(p: Problem, tile: Tile, lanes: int) -> float:
     inputs, outputs = ceil(p.channels / lanes), ceil(p.out_channels / lanes)
     transform = TRANSFORM if tile.taps_down > 1 and tile.taps_across > 1 else LINE_TRANSFORM
     each = p.channels * outputs + transform * (inputs + outputs)
-    return _cost(tile.points * p.tiles(tile) * each, tile.points * p.channels * p.out_channels, lanes)
+    packing = PACKING * tile.points * p.channels * outputs if p.fresh else 0.0
+    return packing + _cost(tile.points * p.tiles(tile) * each, tile.points * p.channels * p.out_channels, lanes)
 
 
 def best_tile(p: Problem, lanes: int) -> Tile | None:
@@ -139,7 +143,7 @@ def best_tile(p: Problem, lanes: int) -> Tile | None:
     for tile in sorted(tiles_for(p.taps_down, p.taps_across, p.stride), key=lambda t: t.points):
         cost = tile_cost(p, tile, lanes)
         if cost < least:
-            best, least = tile, MAX_COST_RATIO * cost
+            best, least = tile, cost if p.fresh else MAX_COST_RATIO * cost
     return best
 
 

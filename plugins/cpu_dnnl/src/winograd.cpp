@@ -33,10 +33,10 @@ WinogradLoops loops_of(const Tile &tile, bool bfloat16) {
     return found;
 }
 
-std::array<size_t, 3> addresses(const Tile &tile, bool bfloat16) {
+std::array<size_t, 4> addresses(const Tile &tile, bool bfloat16) {
     WinogradLoops found = loops_of(tile, bfloat16);
     return {reinterpret_cast<size_t>(found.transform), reinterpret_cast<size_t>(found.multiply),
-            reinterpret_cast<size_t>(found.both)};
+            reinterpret_cast<size_t>(found.both), reinterpret_cast<size_t>(found.filters)};
 }
 
 void pack(const Tile &tile, size_t from, const std::array<int64_t, 4> &strides, int64_t outputs, int64_t channels,

@@ -24,6 +24,7 @@ struct WinogradLoops {
     WinogradLoop transform; // input transform; work items: (groups, tiles)
     WinogradLoop multiply; // products and output transform; work items: (groups, spans, blocks)
     WinogradLoop both; // all stages, with the transformed input in scratch memory; work items: (groups, blocks)
+    WinogradLoop filters; // filter transform of weights that are not constant; work items: (groups, panels)
     // filter transform: strided weights [o, c, r_h, r_w] -> [point, panel, c, width]; work items: panels
     void (*pack)(const float *from, const int64_t *strides, float *to, int64_t o, int64_t c, int64_t begin, int64_t end);
 };

@@ -473,7 +473,18 @@ struct Loops {
         }
     }
 
-    static WinogradLoops all() { return {&transform, &multiply, &both, &Filters<H, W>::pack}; }
+    // Packs weights during a run.  Buffers: weights, packed weights; arguments: strides, outputs and channels of a group, elements
+    // between groups; work items: (groups, panels).
+    static void filters(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
+        const int64_t o = args[4], c = args[5], panels = up(o, panel) / panel;
+        for (int64_t n = begin; n < end; ++n) {
+            const int64_t group = n / panels, part = n % panels;
+            Filters<H, W>::pack(static_cast<const float *>(buffers[0]) + group * args[6], args,
+                    static_cast<float *>(buffers[1]) + group * points * c * up(o, panel), o, c, part, part + 1);
+        }
+    }
+
+    static WinogradLoops all() { return {&transform, &multiply, &both, &filters, &Filters<H, W>::pack}; }
 };
 
 } // namespace

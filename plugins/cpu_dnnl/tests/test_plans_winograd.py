@@ -219,6 +219,56 @@ def test_groups(only: Any, tile: Tile, group: int, per: int, each: int, threads:
     assert np.abs(found - in_groups(x, w, padding, tile.stride, group)).max() <= bound(tile, x, w)
 
 
+@pytest.mark.parametrize("tile", winograd.TILES, ids=lambda t: "x".join(map(str, t.numbers)))
+@pytest.mark.parametrize(("group", "per", "each"), [(1, 13, 37), (3, 24, 40)])
+def test_weights_that_are_arguments_are_packed_in_each_run(
+    only: Any, tile: Tile, group: int, per: int, each: int
+) -> None:
+    only(tile)
+    padding = [tile.taps_down // 2, tile.taps_across // 2] * 2
+    x = rng.standard_normal((2, group * per, 13, 11)).astype(np.float32)
+    run = with_arguments("convolution", padding=padding, stride=[tile.stride] * 2, group=group)
+    for _ in range(2):
+        w = rng.standard_normal((group * each, per, tile.taps_down, tile.taps_across)).astype(np.float32)
+        found, steps = run(x, w)
+        assert f"conv winograd {tile.down}x{tile.across} weights" in steps, steps
+        assert np.abs(found - in_groups(x, w, padding, tile.stride, group)).max() <= bound(tile, x, w)
+
+
+@pytest.mark.parametrize("tile", DILATED, ids=lambda t: "x".join(map(str, t.numbers)))
+@pytest.mark.parametrize("gaps", [(1, 1), (2, 3)])
+def test_a_transposed_convolution_with_stride_1_turns_its_weights(only: Any, tile: Tile, gaps: tuple[int, int]) -> None:
+    only(tile)
+    padding = [(taps - 1) * gap // 2 for taps, gap in zip((tile.taps_down, tile.taps_across), gaps, strict=True)]
+    x = rng.standard_normal((2, 21, 13, 11)).astype(np.float32)
+    w = rng.standard_normal((21, 35, tile.taps_down, tile.taps_across)).astype(np.float32)
+    run = with_arguments("convolution_backwards", padding=padding, dilation=list(gaps))
+    found, steps = run(x, w)
+    assert f"conv winograd {tile.down}x{tile.across} weights" in steps, steps
+    turned = np.swapaxes(w, 0, 1)[:, :, ::-1, ::-1]
+    wanted = direct(x, turned, padding * 2, np.float64, 1, gaps)
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= bound(tile, x, turned)
+
+
+def with_arguments(name: str, **attributes: Any) -> Callable[[Any, Any], tuple[Any, list[str]]]:
+    """Returns a function that runs a convolution whose weights are an argument; it returns the result and the steps."""
+    program = mgx.Program()
+
+    def run(x: Any, w: Any) -> tuple[Any, list[str]]:
+        if program.executable is None:
+            m = program.get_main_module()
+            given = [m.add_parameter(n, mgx.Shape(dt.float32, v.shape)) for n, v in (("x", x), ("w", w))]
+            m.add_return([m.add(mgx.op(name, **attributes), *given)])
+            program.compile(CpuTarget())
+        (found,) = program.run({"x": x, "w": w})
+        assert program.executable is not None
+        steps = program.executable.instances()[0].runner.schedule.steps
+        return found.to_numpy(), [s.name for s in steps if "conv" in s.name]
+
+    return run
+
+
 @pytest.mark.parametrize(("group", "per", "each"), [(4, 8, 16), (4, 16, 8), (32, 1, 1)])
 def test_narrow_groups_are_direct(only: Any, group: int, per: int, each: int) -> None:
     only(winograd.TILES[0])

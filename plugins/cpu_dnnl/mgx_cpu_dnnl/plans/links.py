@@ -43,9 +43,11 @@ def weights_and_extents(
     return weights, lens
 
 
-def result_extents(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> list[int]:
-    """Returns the extents of the result of a convolution with constant weights.  Errors: Refused."""
-    if not e.is_constant(w):
+def result_extents(
+    e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None, constant: bool = True
+) -> list[int]:
+    """Returns the extents of the result of a convolution; constant: its weights must be.  Errors: Refused."""
+    if constant and not e.is_constant(w):
         raise Refused("the weights are not constant")
     lens: list[int] = op.infer(Shape(x.shape.dtype, x.lens), Shape(w.shape.dtype, w.lens)).lens()
     if 0 in lens or 0 in x.lens:

@@ -8,17 +8,17 @@ from typing import Any, Final
 from mgx_core import Kernels, No, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
-from mgx_core.ops.convolution import Convolution
+from mgx_core.ops.convolution import Convolution, ConvolutionBackwards
 from mgx_core.targets.values import Value
 from mgx_core.types.argument import Array
 from mgx_core.types.mapped import forget_pages
 
-from ..emitter import CpuEmitter
+from ..emitter import CpuEmitter, is_traced
 from ..native_library import native
 from ..packing import Derived
 from ..recipes import Recipe, apply_recipe
 from ..winograd import Problem, Tile, best_tile, partition, tiles_for
-from .anchors import of_one_type, offer_anchor
+from .anchors import float32_only, of_one_type, offer_anchor
 from .epilogues import Epilogue
 from .links import encode_links, input_and_result, result_extents, two_axes
 from .native_loops import native_loop
@@ -60,28 +60,74 @@ def _stride(op: Any) -> int | None:
 
 
 def convolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
-    """Emits the convolution of x [n, c, ..] with constant w [o, c / group, ..]; operand and result are channels last."""
+    """Emits the convolution of x [n, c, ..] with w [o, c / group, ..]; operand and result are channels last."""
+    lens = result_extents(e, op, x, w, epilogue, constant=False)
+    moves = op.sliding(x.lens[2:], w.lens[2:])
+    return _filtered(e, op, x, w, lens, epilogue, moves.dilation, moves.begins)
+
+
+def deconvolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | None) -> Value:
+    """Emits the transposed convolution with stride 1 of x [n, c, ..] with w [c, o, ..]: a convolution with turned weights."""
+    if e.is_constant(w):
+        raise Refused("constant weights are packed by oneDNN")
+    lens = result_extents(e, op, x, w, epilogue, constant=False)
+    _, dilation, begins, _, _ = op.plan(len(w.lens) - 2, w.lens[2:])
+    first = [gap * (taps - 1) - b for gap, taps, b in zip(dilation, w.lens[2:], begins, strict=True)]
+    if min(first) < 0:
+        raise Refused(f"padding of {begins} exceeds the reach of the windows")
+    return _filtered(e, op, x, w, lens, epilogue, dilation, first, turned=True)
+
+
+def _filtered(
+    e: CpuEmitter,
+    op: Any,
+    x: Value,
+    w: Value,
+    lens: list[int],
+    epilogue: Epilogue | None,
+    dilation: Sequence[int],
+    begins: Sequence[int],
+    turned: bool = False,
+) -> Value:
+    """Emits the convolution; turned: with weights [c, o, ..] whose windows are reversed."""
     if not e.fast_math:
         raise Refused("Winograd transforms require fast_math")
-    lens = result_extents(e, op, x, w, epilogue)
-    window = w.lens[2:]
-    moves = op.sliding(x.lens[2:], window)
+    fresh, window = not e.is_constant(w), w.lens[2:]
     narrow = x.shape.dtype is dt.bfloat16
     if narrow and (native().winograd_lanes() != LANES_AVX512 or "amx_bf16" in native().cpu_features()):
         raise Refused("bfloat16 requires AVX-512, and AMX tiles are faster")
-    sizes = lens[0], w.lens[1], lens[1] // op.group
-    gaps = two_axes([gap if taps > 1 else 1 for gap, taps in zip(moves.dilation, window, strict=True)], 1)
-    problem = Problem(*sizes, *two_axes(lens[2:], 1), *two_axes(window, 1), _stride(op) or 1, op.group, *gaps, narrow)
-    lanes = native().winograd_lanes()
-    tile = best_tile(problem.usual(), lanes)
+    if fresh and (narrow or is_traced(w.shape)):
+        raise Refused("weights that are not constant must be float32 of static extents")
+    sizes = lens[0], w.lens[0 if turned else 1], lens[1] // op.group
+    gaps = two_axes([gap if taps > 1 else 1 for gap, taps in zip(dilation, window, strict=True)], 1)
+    problem = Problem(
+        *sizes, *two_axes(lens[2:], 1), *two_axes(window, 1), _stride(op) or 1, op.group, *gaps, narrow, fresh
+    )
+    tile = best_tile(problem.usual(), native().winograd_lanes())
     if tile is None:
         raise Refused("direct summation is about as fast")
     x, out = input_and_result(e, x, w, lens, epilogue)
     links = encode_links(epilogue, lens)
     updated = epilogue is not None and epilogue.residual is not None
-    weights = transformed_weights(e, w, tile, op.group)
-    emit_filtering(e, tile, problem, x, weights, out, links, two_axes(moves.begins, 0), updated)
+    weights = _packed_in_runs(e, w, tile, problem, turned) if fresh else transformed_weights(e, w, tile, op.group)
+    emit_filtering(e, tile, problem, x, weights, out, links, two_axes(begins, 0), updated)
     return out
+
+
+def _packed_in_runs(e: CpuEmitter, w: Value, tile: Tile, p: Problem, turned: bool) -> Value:
+    """Emits the transform of weights that are not constant to the filters of tiles."""
+    panel = 2 * native().winograd_lanes()
+    panels = p.groups * -(-p.out_channels // panel)
+    made = e.allocate(dt.float32, [tile.points * panels * p.channels * panel])
+    (outer, inner), taps = w.strides[:2], two_axes(w.strides[2:], 0)
+    if turned:
+        last = sum((n - 1) * s for n, s in zip(w.lens[2:], w.strides[2:], strict=True))
+        w = w.view_at(last, Shape(w.shape.dtype, [w.shape.elements()]))
+        outer, inner, taps = inner, outer, (-taps[0], -taps[1])
+    args = [outer, inner, *taps, p.out_channels, p.channels, p.out_channels * outer]
+    loop = native().winograd_loops(tile.numbers)[3]
+    native_loop(e, f"conv winograd {tile.down}x{tile.across} weights", loop, [w, made], [made], args, panels)
+    return made
 
 
 def transformed_weights(e: CpuEmitter, w: Value, tile: Tile, groups: int) -> Value:
@@ -120,7 +166,7 @@ def emit_filtering(
         args += [value.strides[0], *two_axes(value.strides[2:], 0)]
     numbers, operands = links
     args += [p.tile_rows(tile), p.tile_columns(tile), work.block, work.span, len(numbers) // 8, *numbers]
-    transform, multiply, both = native().winograd_loops(tile.numbers, p.narrow)
+    transform, multiply, both, _ = native().winograd_loops(tile.numbers, p.narrow)
     values, products = tile.points * work.values_bytes(p, lanes), tile.points * work.products_bytes()
     flops = 2 * p.groups * tiles * tile.points * p.channels * p.out_channels
     name = f"conv winograd {tile.down}x{tile.across}"
@@ -135,3 +181,13 @@ def emit_filtering(
 
 
 offer_anchor(PLANS, Convolution, convolve, "winograd", fits)
+
+
+@float32_only
+def turns(op: Any, x: Shape, w: Shape) -> No | None:
+    if op.group > 1 or _stride(op) != 1:
+        return No(f"one group and stride 1 are required, got {op.group} groups and stride {op.stride}")
+    return fits(op, [x, w], ())
+
+
+offer_anchor(PLANS, ConvolutionBackwards, deconvolve, "winograd", turns)
