@@ -145,15 +145,21 @@ class SharedWeights:
         """Returns the weight as an array on its memory, or a copy if it was written to since it was first shared."""
         # targets cache packed weights by address: changed memory would hit stale entries
         with self._lock:
-            there = [v for v in self._there.get(weight.data_ptr(), ()) if v[0]() is not None]
+            there = [(a, v) for ref, v in self._there.get(weight.data_ptr(), ()) if (a := ref()) is not None]
             if not all(fingerprint.holds(weight) for _, fingerprint in there):
                 return borrowed(weight.detach().clone(), name)
             array: Array = borrowed(weight, name)
+            if weight.device.type != "cpu":
+                return array
+            # views keep this one alive, not each other
+            owner = array.base if isinstance(array.base, np.ndarray) else array
             # weights that begin at one address may be of different sizes
-            layouts = [(a.shape, a.strides) for ref, _ in there if (a := ref()) is not None]
-            if weight.device.type == "cpu" and (array.shape, array.strides) not in layouts:
-                self._there = {k: v for k, v in self._there.items() if any(ref() is not None for ref, _ in v)}
-                self._there[weight.data_ptr()] = [*there, (weakref.ref(array), Fingerprint(weight))]
+            for known, _ in there:
+                if (known.dtype, known.shape, known.strides) == (owner.dtype, owner.shape, owner.strides):
+                    return known.view(array.dtype)  # remembered as long as any program uses the memory
+            self._there = {k: v for k, v in self._there.items() if any(ref() is not None for ref, _ in v)}
+            remembered = [*there, (owner, Fingerprint(weight))]
+            self._there[weight.data_ptr()] = [(weakref.ref(a), fingerprint) for a, fingerprint in remembered]
             return array
 
 

@@ -186,6 +186,17 @@ def test_a_write_to_a_weight_that_begins_with_a_smaller_one_is_seen() -> None:
     assert not np.shares_memory(shared.array(memory, "w"), whole)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_write_to_a_weight_is_seen_while_any_program_uses_it(dtype: torch.dtype) -> None:
+    """Also by a view, after the program that shared it first is gone."""
+    weight, shared = torch.zeros(64, 128, dtype=dtype), SharedWeights()
+    first = shared.array(weight, "w")
+    second = shared.array(weight, "w")[:, None]
+    del first
+    weight += 1
+    assert not np.shares_memory(shared.array(weight, "w"), second)
+
+
 def test_arrays_on_passed_weights_are_made_once_for_each_address(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     before = compiled.host_array
