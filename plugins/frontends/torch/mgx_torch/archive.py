@@ -83,6 +83,7 @@ def _program(archive: zipfile.ZipFile) -> ExportedProgram:
         raise ParseError(f"the archive must contain one model, got {len(found)}")
     model = json.loads(_entry(archive, names[found[0]], LIMIT))
     _check(model)
+    _remove_classes(model)
     model["guards_code"] = []
     state = _tensors(archive, names, "data/weights/", "model_weights_config.json")
     constants = _tensors(archive, names, "data/constants/", "model_constants_config.json")
@@ -101,10 +102,7 @@ def _entry(archive: zipfile.ZipFile, name: str, limit: int | None = None) -> byt
 
 
 def _check(value: Any) -> None:
-    """Removes classes of results from a serialized program.
-
-    Errors: ParseError for anything else that torch's deserializer would import or evaluate.
-    """
+    """Errors: ParseError for anything but classes of arguments and results that torch's deserializer would import or evaluate."""
     if isinstance(value, list):
         for item in value:
             _check(item)
@@ -121,11 +119,19 @@ def _check(value: Any) -> None:
                 )
             elif key == "as_operator" and not TARGET.fullmatch(str(item)):  # callable by a higher-order operator
                 raise ParseError(f"a node takes {item!r} as an argument, which is not an operator of torch")
-            elif key in ("in_spec", "out_spec") and isinstance(item, str):
-                version, spec = json.loads(item)
-                value[key] = json.dumps([version, _without_classes(spec)])
             else:
                 _check(item)
+
+
+def _remove_classes(value: Any) -> None:
+    """Replaces the classes of arguments and results in a serialized program by tuples."""
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _remove_classes(item)
+    if isinstance(value, dict):
+        for key in {"in_spec", "out_spec"} & value.keys():
+            if isinstance(value[key], str):
+                version, spec = json.loads(value[key])
+                value[key] = json.dumps([version, _without_classes(spec)])
 
 
 def _callable(target: str) -> bool:
