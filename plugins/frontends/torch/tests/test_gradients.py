@@ -14,6 +14,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from mgx_torch import from_exported
 from mgx_torch.backend import Part, compile_graph
 from mgx_torch.decompositions import differentiable_layers
 from mgx_torch.foreach import on_lists
@@ -191,6 +192,22 @@ def test_derivatives_within_the_graph_are_eagers(how: str, enabled: bool) -> Non
         found, want = torch.compile(DERIVED[how], backend="mgx")(energy, x), DERIVED[how](energy, x)
     assert float(want.abs().max()) > 1e-3
     torch.testing.assert_close(found, want, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_gradients_of_weights_without_windows_are_products(stride: int, called: Callable[..., Any]) -> None:
+    def weight_gradient(grad: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        masks = [False, True, False]
+        steps = [stride, stride], [0, 0], [1, 1], False, [0, 0]
+        return torch.ops.aten.convolution_backward(grad, x, w, None, *steps, 1, masks)[1]  # type: ignore[no-any-return]
+
+    x, w = torch.randn(2, 3, 6, 8), torch.randn(5, 3, 1, 1)
+    grad = torch.randn(2, 5, 6 // stride, 8 // stride)
+    program = from_exported(torch.export.export(called(weight_gradient), (grad, x, w)))
+    assert "dot(" in str(program)
+    assert "= convolution" not in str(program)
+    found = torch.compile(weight_gradient, backend="mgx", options={"strict": True})(grad, x, w)
+    torch.testing.assert_close(found, weight_gradient(grad, x, w))
 
 
 def test_means_over_any_number_of_rows() -> None:

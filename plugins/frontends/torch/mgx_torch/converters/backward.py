@@ -64,6 +64,8 @@ def _adjoint(n: Node, grad: Instruction, x: Instruction, w: Instruction, given: 
 def _weight_gradient(n: Node, x: Instruction, grad: Instruction, w: Instruction, given: dict[str, Any]) -> Instruction:
     """Returns the weight gradient: a convolution of image and gradient per group, batch as channels, stride as dilation."""
     groups, rank = given["group"], w.shape.rank
+    if groups == 1 and all(d == 1 for d in w.shape.dims[2:]) and not any(given["padding"]):
+        return _point_gradient(n, x, grad, w, given["stride"])
     pieces = []
     for g in range(groups):
         image, moved = (_group(n, v, g, groups) for v in (x, grad))
@@ -76,6 +78,21 @@ def _weight_gradient(n: Node, x: Instruction, grad: Instruction, w: Instruction,
         axes = list(range(2, rank))
         pieces.append(n.slice(out, axes, [0] * len(axes), list(w.shape.dims[2:])))
     return n.add("concat", *pieces, axis=0) if groups > 1 else pieces[0]
+
+
+def _point_gradient(n: Node, x: Instruction, grad: Instruction, w: Instruction, stride: Sequence[int]) -> Instruction:
+    """Returns the weight gradient for windows of one element: a product over all places, which is faster than a convolution."""
+    axes = [a for a, step in enumerate(stride, 2) if step != 1]
+    if axes:
+        steps = tuple(stride[a - 2] for a in axes)
+        ends = tuple((grad.shape.dims[a] - 1) * step + 1 for a, step in zip(axes, steps, strict=True))
+        x = n.add("slice", x, axes=tuple(axes), starts=(0,) * len(axes), ends=ends, steps=steps)
+    rank = x.shape.rank
+    flat = [
+        n.reshape(n.transpose(v, [1, 0, *range(2, rank)]), (v.shape.dims[1], n.size(v, [0, *range(2, rank)])))
+        for v in (grad, x)
+    ]
+    return n.reshape(n.add("dot", flat[0], n.transpose(flat[1], [1, 0])), w.shape.dims)
 
 
 def _group(n: Node, x: Instruction, index: int, count: int) -> Instruction:
