@@ -117,6 +117,8 @@ def kept_whole(converters: Converters, autocast: bool = False) -> Iterator[None]
         op: complex_apart(_get_decomp_for_cia(op)) if reals_only(converters, op) else _special_op_to_preserve_cia
         for op in ops
     }
+    for op in ops:
+        callables[op] = apart_if_nested(callables[op], _get_decomp_for_cia(op))
     if "einsum" in names:
         callables[torch.ops.aten.einsum.default] = products_only(_get_decomp_for_cia(torch.ops.aten.einsum.default))
     instance_norm = torch.ops.aten.instance_norm.default
@@ -124,6 +126,16 @@ def kept_whole(converters: Converters, autocast: bool = False) -> Iterator[None]
         callables[instance_norm] = unless_written(_get_decomp_for_cia(instance_norm))
     with _override_composite_implicit_decomp(callables):
         yield
+
+
+def apart_if_nested(kept: Callable[..., Any], apart: Callable[..., Any]) -> Callable[..., Any]:
+    """Decomposes calls with nested tensors, whose class dispatches the components."""
+
+    def decompose(*args: Any, **kwargs: Any) -> Any:
+        nested = any(isinstance(x, torch.Tensor) and x.is_nested for x in flat([list(args), kwargs]))
+        return (apart if nested else kept)(*args, **kwargs)
+
+    return decompose
 
 
 def unless_written(apart: Callable[..., Any]) -> Callable[..., Any]:

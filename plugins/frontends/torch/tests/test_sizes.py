@@ -511,6 +511,14 @@ def test_ragged_tensors_are_supported() -> None:
     torch.testing.assert_close(*grads)
 
 
+def test_layers_that_are_kept_whole_take_ragged_tensors() -> None:
+    rows = torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(5, 4)], layout=torch.jagged)
+    layers = nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.GELU())
+    with torch.no_grad():
+        got, want = torch.compile(layers, backend="mgx", options={"strict": True})(rows), layers(rows)
+    torch.testing.assert_close(list(got.unbind()), list(want.unbind()))
+
+
 def test_tensors_without_data_stay_so() -> None:
     def described(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x.to("meta"), x * 2
