@@ -189,10 +189,12 @@ class Taken:
                 self.reasons[node] = str(error)
 
     def _culprit(self, error: MgxError) -> torch.fx.Node | None:
-        """Returns the node of the unpartitioned graph that an error refers to."""
+        """Returns the node of the unpartitioned graph that an error refers to, or whose subgraph has that node."""
         text = str(error)
         for node in self.gm.graph.nodes:
-            if node.op not in ("placeholder", "output") and node not in self.reasons and f"node {node.name!r} " in text:
+            if node.op in ("placeholder", "output") or node in self.reasons:
+                continue
+            if any(f"node {n.name!r} " in text for n in (node, *(n for gm in subgraphs(node) for n in nodes_of(gm)))):
                 return node
         return None
 
@@ -303,8 +305,11 @@ def not_ours(node: torch.fx.Node, converters: Converters, strict: bool = False) 
     if node.op in ("placeholder", "output", "get_attr") or node.op != "call_function":
         return ""
     target = node.target
-    if any(is_assertion(inner) for gm in subgraphs(node) for inner in nodes_of(gm)):
-        return f"{describe(node)} checks an assertion inside a branch or loop"
+    for inner in (inner for gm in subgraphs(node) for inner in nodes_of(gm)):
+        if is_assertion(inner):
+            return f"{describe(node)} checks an assertion inside a branch or loop"
+        if why := not_ours(inner, converters, strict):
+            return f"{describe(node)} calls a graph in which {why}"
     if isinstance(target, torch._ops.OpOverload):
         if torch.Tag.nondeterministic_seeded in target.tags and not _inert(node):
             return f"{describe(node)} uses torch's random number generator"

@@ -700,3 +700,30 @@ def test_branches_with_assertions_are_left_to_torch() -> None:
     close(compiled(torch.tensor([1.0, -2.0])), torch.tensor([2.0, -1.0]))
     with pytest.raises(RuntimeError, match="not positive"):
         compiled(torch.tensor([3.0, -2.0]))
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_regions_that_are_compiled_once_run_on_mgx(drops: bool) -> None:
+    """Those that draw random numbers are left to torch as a whole."""
+
+    @torch.compiler.nested_compile_region
+    def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(torch.tanh(x @ w), 0.5, training=drops) + x
+
+    def stacked(x: torch.Tensor, weights: list[torch.Tensor]) -> torch.Tensor:
+        for w in weights:
+            x = block(x, w)
+        return x
+
+    x, weights = torch.randn(3, 4), [torch.randn(4, 4, requires_grad=True) for _ in range(2)]
+    found = explain(stacked, x, weights)
+    assert found.whole is not drops, str(found)
+    torch.manual_seed(3)
+    got = torch.compile(stacked, backend="mgx")(x, weights)
+    torch.manual_seed(3)
+    want = torch.compile(stacked, backend="aot_eager")(x, weights)
+    close(got, want)
+    for one, other in zip(
+        torch.autograd.grad(got.sum(), weights), torch.autograd.grad(want.sum(), weights), strict=True
+    ):
+        close(one, other)

@@ -1,4 +1,4 @@
-"""Higher-order operators: cond, while_loop, scan, operators with effects."""
+"""Higher-order operators: cond, while_loop, scan, regions, operators with effects."""
 
 from __future__ import annotations
 
@@ -31,6 +31,12 @@ def cond(n: Node, predicate: Any, yes: Any, no: Any, operands: Sequence[Any] = (
         modules.append(inner)
     condition = n.reshape(n.tensor(predicate, dt.bool_), ())
     return n.items(n.add("if", condition, modules=modules))
+
+
+@converts("invoke_subgraph", domain="higher_order")
+def invoke_subgraph(n: Node, body: Any, identifier: str, *operands: Any) -> Any:
+    """Inlines a region of `torch.compiler.nested_compile_region`."""
+    return n.graph.convert(body.graph, operands)
 
 
 @converts("while_loop", domain="higher_order")
