@@ -47,6 +47,7 @@ class Observer:
     def see(self, lows: Array, highs: Array, sample: Array) -> None:
         """Adds one batch: its extremes per channel [c], and a sample of its rows [n, c].
 
+        If the number of channels changes, all become one.
         Errors: ParameterError for non-finite values.
         """
         if not sample.size:
@@ -57,6 +58,9 @@ class Observer:
                 f"calibration: {self.name} must be finite, got values from {low} to {high}: leave this batch out"
             )
         first = not self.seen
+        if not first and len(lows) != len(self.lows):  # products of two activations may sum over an axis that grows
+            self._join_channels()
+            lows, highs, sample = lows.min(keepdims=True), highs.max(keepdims=True), sample.reshape(-1, 1)
         self.lows = lows if first else np.minimum(self.lows, lows)
         self.highs = highs if first else np.maximum(self.highs, highs)
         sums = sample.sum(0, dtype=np.float64)
@@ -66,6 +70,13 @@ class Observer:
         if sum(map(len, self.some)) > ROWS:
             self.some = [self.rows[::2]]
         self._count(sample, max(-low, high))
+
+    def _join_channels(self) -> None:
+        """Makes the statistics those of a tensor of one channel with the same elements."""
+        self.lows, self.highs = self.lows.min(keepdims=True), self.highs.max(keepdims=True)
+        self.seen *= len(self.sums)
+        self.sums = self.sums.sum(keepdims=True)
+        self.some = [part.reshape(-1, 1)[:: part.shape[1]] for part in self.some]
 
     def _count(self, values: Array, most: float) -> None:
         while most > self.top:

@@ -11,7 +11,8 @@ import mgx_core as mgx
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.reduce import ReduceMax
 from mgx_core.ops.slice import Slice
-from mgx_core.quantize import calibrate
+from mgx_core.quantize import QuantizeReport, calibrate
+from mgx_core.types.dim import symbol
 
 WIDTH = 16
 
@@ -122,3 +123,20 @@ def test_samples_are_centered(compiled: Any) -> None:
         i.op.starts, i.op.ends, i.op.steps, strict=True)]  # fmt: skip
     assert places
     assert all(abs(p[0] - (p.stop - 1 - p[-1])) <= 1 and p[0] < p.step for p in places)
+
+
+def test_batches_of_other_lengths_calibrate_a_product_that_sums_over_the_length() -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    length = symbol("length")
+    x = main.add_parameter("x", mgx.Shape("float32", [length, WIDTH]))
+    scores = main.add(mgx.op("dot"), x, main.add(mgx.op("transpose", permutation=[1, 0]), x))
+    main.add_return([main.add(mgx.op("dot"), scores, x)])
+    data = [{"x": np.random.default_rng(n).standard_normal((n, WIDTH)).astype(np.float32)} for n in (3, 5, 1, 4)]
+    report = QuantizeReport()
+    mgx.quantize_int8(program, mgx.get_target("ref"), data, attention=True, report=report)
+    assert [layer.kept for layer in report.layers] == ["", ""]
+    program.compile(mgx.get_target("ref"))
+    for batch in data:
+        exact = batch["x"] @ batch["x"].T @ batch["x"]
+        np.testing.assert_allclose(program.run(batch)[0], exact, atol=0.05 * np.abs(exact).max())

@@ -43,3 +43,14 @@ def test_numbers_below_the_normal_range_are_counted() -> None:
     observer.see(sample.min(0), sample.max(0), sample)
     assert observer.counts.sum() == 4
     assert observer.counts[[0, BINS // 2, BINS - 1]].tolist() == [1, 1, 1]
+
+
+def test_channels_whose_number_changes_become_one() -> None:
+    observer = Observer()
+    batches = [np.arange(n, dtype=np.float32).reshape(-1, k) - 3 for n, k in ((8, 2), (6, 1), (15, 5), (4, 2))]
+    for batch in batches:
+        observer.see(batch.min(0), batch.max(0), batch)
+    assert (observer.lows, observer.highs, observer.seen) == (-3, 11, 33)
+    np.testing.assert_allclose(observer.means, [np.concatenate(batches, axis=None).mean()])
+    assert observer.counts.sum() == 33
+    assert observer.rows.shape[1] == 1
