@@ -25,6 +25,8 @@ def test_compress(agree: Callable[..., Any], run: Callable[..., Any]) -> None:
     agree("Compress", x, np.array([True, False, True]), axis=1)
     agree("Compress", x, np.array([False, True]), axis=0)
     agree("Compress", x, np.array([False, True, True]))
+    np.testing.assert_array_equal(run("Compress", x, x > 0)[0], x[x > 0])  # not a vector, as the standard requires
+    np.testing.assert_array_equal(run("Compress", x, np.array([[False], [True]]), axis=0)[0], x[1:2])
     with pytest.raises(MgxError, match="longer"):
         run("Compress", x, np.ones(5, np.bool_), axis=1)
 

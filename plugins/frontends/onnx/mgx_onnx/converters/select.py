@@ -20,6 +20,8 @@ def non_zero(n: Node, x: Instruction) -> Instruction:
 
 @converts("Compress", since=9)
 def compress(n: Node, x: Instruction, condition: Instruction) -> Instruction:
+    if condition.shape.rank != 1:  # paddle2onnx writes masks of x's shape, which onnxruntime flattens as well
+        condition = n.reshape(condition, (-1,))
     return n.add("compress", x, condition, axis=n.attr("axis", None))
 
 
