@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from ..ir.instruction import Instruction
-from ..ir.module import Module
+from ..ir.module import Module, nested
 from ..ops.compare import Equal
 from ..ops.convert import Convert
 from ..ops.linear import Dot
@@ -49,8 +49,19 @@ def quantize_dynamic(
     kept = emptied(report)
     main = program.get_main_module()
     before = prepare_chosen(main, config)
+    for module in nested(main):
+        _quantize_module(module, config, kept)
+    for module in [*nested(main)][::-1]:  # the enclosing module last, since it may hold their weights
+        module.sweep()
+    kept.bytes = before, constant_bytes(main)
+    program.executable = None
+    return program
+
+
+def _quantize_module(module: Module, config: QuantizeConfig, kept: QuantizeReport) -> None:
+    """Quantizes the products of one module; appends them to the report."""
     wide: dict[Instruction, Instruction] = {}
-    for ins, reason in candidates(main, config):
+    for ins, reason in candidates(module, config):
         why = reason
         if not why and not through_views(ins.inputs[1]).is_literal:
             why = "its weights are not constant"
@@ -58,15 +69,11 @@ def quantize_dynamic(
         kept.layers.append(layer)
         if why:
             continue
-        layer.noise, _ = quantize_weights(main, ins, dt.int8, per_channel)
+        layer.noise, _ = quantize_weights(module, ins, dt.int8, config.per_channel)
         x, *rest = ins.inputs
         if x not in wide:
-            wide[x] = _over_own_range(main, x, ins)
-        main.rewire(ins, [wide[x], *rest])
-    main.sweep()
-    kept.bytes = before, constant_bytes(main)
-    program.executable = None
-    return program
+            wide[x] = _over_own_range(module, x, ins)
+        module.rewire(ins, [wide[x], *rest])
 
 
 def _over_own_range(main: Module, x: Instruction, before: Instruction) -> Instruction:

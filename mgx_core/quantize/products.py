@@ -11,7 +11,7 @@ import numpy as np
 from ..compile.stages import RULES
 from ..errors import ParameterError, suggestion
 from ..ir.instruction import Instruction
-from ..ir.module import Module
+from ..ir.module import Module, nested
 from ..log import log
 from ..ops.broadcast import Multibroadcast
 from ..ops.builtin import Param
@@ -68,7 +68,8 @@ def names_in(given: Iterable[str], what: str) -> frozenset[str]:
 
 def product_names(main: Module) -> frozenset[str]:
     """Returns the source names of all products."""
-    return frozenset(name for ins in main if isinstance(ins.op, (Dot, Convolution)) for name in ins.sources)
+    products = (i for m in nested(main) for i in m if isinstance(i.op, (Dot, Convolution)))
+    return frozenset(name for ins in products for name in ins.sources)
 
 
 def prepare_chosen(main: Module, config: QuantizeConfig) -> int:
@@ -123,8 +124,8 @@ def candidates(main: Module, config: QuantizeConfig, attention: bool = True) -> 
 
 
 def constant_bytes(main: Module) -> int:
-    """Returns the bytes of all literals."""
-    return sum(i.shape.elements() * i.shape.dtype.bits // 8 for i in main if i.is_literal)
+    """Returns the bytes of all literals, also of nested modules."""
+    return sum(i.shape.elements() * i.shape.dtype.bits // 8 for m in nested(main) for i in m if i.is_literal)
 
 
 def constant_weights(product: Instruction) -> tuple[Array, list[Instruction]]:

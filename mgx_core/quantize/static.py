@@ -9,7 +9,11 @@ from typing import Any, Final, TypeVar
 
 from ..errors import ParameterError, suggestion
 from ..ir.instruction import Instruction
+from ..ir.module import Module, nested
+from ..log import log
 from ..ops.convert import Convert
+from ..ops.convolution import Convolution
+from ..ops.linear import Dot
 from ..plugins.manager import manager
 from ..types import dtype as dt
 from .calibrate import observe, require_batches
@@ -78,9 +82,23 @@ def quantize(
     if accuracy is not None:
         leave_inaccurate(trials, accuracy, budget)
     quantize_products(program, config, kept, seen, products)
+    kept.layers += _layers_inside(main)
     kept.bytes = before, constant_bytes(program.get_main_module())
     program.executable = None
     return program
+
+
+def _layers_inside(main: Module) -> list[Layer]:
+    """Returns the products of branches and loops, which stay in float, and warns of them."""
+    why = "it is in a branch or a loop, whose tensors are not calibrated"
+    _, *inner = nested(main)
+    found = [Layer(name_of(i), i.op.name, kept=why) for m in inner for i in m if isinstance(i.op, (Dot, Convolution))]
+    if found:
+        log.warning(
+            "%d products stay in float, as %r: %s (quantize_dynamic and quantize_int4_weights quantize products there)",
+            len(found), found[0].name, why,
+        )  # fmt: skip
+    return found
 
 
 class _Batches:

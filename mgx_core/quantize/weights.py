@@ -69,7 +69,7 @@ def quantize_int4_weights(
             size //= 2
         noise = _replace(module, ins, weights, size, method, symmetric, second.get(ins))
         kept.layers.append(Layer(name_of(ins), ins.op.name, noise=noise))
-    for module in nested(main):
+    for module in [*nested(main)][::-1]:  # the enclosing module last, since it may hold their weights
         module.sweep()
     kept.bytes = before, constant_bytes(main)
     program.executable = None

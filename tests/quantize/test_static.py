@@ -21,6 +21,19 @@ RNG = np.random.default_rng(11)
 W1, W2 = (RNG.normal(size=s).astype(np.float32) / 8 for s in ((64, 96), (96, 64)))
 
 
+def network_in_branches() -> Program:
+    """Returns a network with a product in each branch of an `if`, which share their weights."""
+    program = Program()
+    main = program.get_main_module()
+    x, chosen = main.add_parameter("x", Shape("float32", [4, 64])), main.add_parameter("chosen", Shape("bool", [1]))
+    weights = main.add_literal(W1)
+    sides = [program.create_module(name) for name in ("then", "other")]
+    for side, function in zip(sides, ("relu", "neg"), strict=True):
+        side.add_return([side.add(op(function), side.add(op("dot"), x, weights))])
+    main.add_return([main.add(op("get_tuple_elem", index=0), main.add(op("if"), chosen, modules=sides))])
+    return program
+
+
 def network() -> Program:
     program = Program()
     m = program.get_main_module()
@@ -207,6 +220,26 @@ def test_call_forms_agree() -> None:
 def test_fp8() -> None:
     program = mgx.quantize_fp8(network(), mgx.get_target("ref"), batches())
     assert 0 < noise(program, next(batches())["x"]) < 0.08
+
+
+def test_products_in_branches(caplog: pytest.LogCaptureFixture) -> None:
+    x = next(batches())["x"]
+    for quantizer, size, limit in ((mgx.quantize_dynamic, 0.54, 0.03), (mgx.quantize_int4_weights, 0.3, 0.2)):
+        report = QuantizeReport()
+        program = quantizer(network_in_branches(), report=report)
+        assert [layer.kept for layer in report.layers] == ["", ""]
+        assert report.bytes[0] == W1.nbytes
+        assert report.bytes[1] < size * W1.nbytes
+        program.compile(mgx.get_target("ref"))
+        for chosen, exact in ((True, np.maximum(x @ W1, 0)), (False, -x @ W1)):
+            error = np.asarray(program.run({"x": x, "chosen": np.array([chosen])})[0]) - exact
+            assert 0 < np.linalg.norm(error) < limit * np.linalg.norm(exact)
+    assert not caplog.messages
+    data = [{"x": x, "chosen": np.array([True])}]
+    mgx.quantize_int8(network_in_branches(), mgx.get_target("ref"), data, report=report)
+    assert ["in a branch" in layer.kept for layer in report.layers] == [True, True]
+    (message,) = caplog.messages
+    assert "2 products stay in float" in message
 
 
 def test_dynamic() -> None:
