@@ -27,7 +27,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="optimize_model.py",
         description="Compile and serialize model offline for future deployment.",
         add_help=False,
     )

@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 import migraphx
-from migraphx.optimize_model import saved_at
+from migraphx.optimize_model import main, saved_at
 
 
 def driven(*words, folder=None, module="migraphx.driver"):
@@ -126,6 +126,13 @@ optional arguments: -h, --help show this help message and exit
 (Default is ./saved_models/<model_name>.<format>
 """
 TOOL = Path(__file__).parents[4] / "tools/optimize_model.py"
+
+
+def test_help_of_the_optimizer_names_the_command_that_was_called(capsys, monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["bin/optimize_model", "-h"])
+    with pytest.raises(SystemExit, match=r"^0$"):
+        main()
+    assert capsys.readouterr().out.startswith("usage: optimize_model [-h]")
 
 
 def test_help_of_the_optimizer() -> None:
