@@ -200,11 +200,13 @@ def test_group_query_attention(agree: Any, run: Any, extra: Any) -> None:
     agree("GroupQueryAttention", *more, i32([S + 5]), i32([S + 6]), *caches, outputs=3, **heads)
 
 
-def test_group_query_attention_inputs(agree: Any) -> None:
+def test_group_query_attention_inputs(agree: Any, caplog: pytest.LogCaptureFixture) -> None:
     heads = {"num_heads": N, "kv_num_heads": 1, **MS}
     new = rand(B, S, HIDDEN), rand(B, S, H), rand(B, S, H), None, None, i32([S - 1, S - 1]), i32([S])
     agree("GroupQueryAttention", *new, outputs=3, smooth_softmax=1, **heads)
-    agree("GroupQueryAttention", *new, None, None, None, None, rand(N), outputs=3, **heads)
+    unused = {"rotary_interleaved": 0, "smooth_softmax": 0}  # without do_rotary, and beside a sink
+    agree("GroupQueryAttention", *new, None, None, None, None, rand(N), outputs=3, **unused, **heads)
+    assert not caplog.messages
     agree("GroupQueryAttention", *new, None, None, None, rand(B, 1, S, S), outputs=3, **heads)
     positions = RNG.integers(0, 20, (B, S))
     agree("GroupQueryAttention", *new, rand(30, H // 2), rand(30, H // 2), positions, outputs=3, do_rotary=1, **heads)

@@ -82,6 +82,7 @@ def group_query_attention(
     if q_norm is not None and k_norm is not None:
         q, k = _rms(n, q, q_norm, "q"), _rms(n, k, k_norm, "k")
     last = n.convert(n.reshape(seqlens_k, (query.shape.dims[0],)), dt.int64)
+    interleaved = bool(n.attr("rotary_interleaved", 0))  # exporters write it without do_rotary, too
     if n.attr("do_rotary", 0):
         if cos is None or sin is None:
             n.fail("do_rotary requires cos_cache and sin_cache")
@@ -89,14 +90,14 @@ def group_query_attention(
         if at is not None and (past_key is None or past_key.shape.dims[2] == 0):
             # the first position of a prompt applies to all samples
             at = n.reshape(n.slice(at, [0, 1], [0, 0], [1, 1]), (1,))
-        q, k = (_turned(n, x, cos, sin, last, at) for x in (q, k))
+        q, k = (_turned(n, x, cos, sin, last, at, interleaved) for x in (q, k))
     if past_key is not None and past_value is not None:
         room = _cache_length(n, total_length, past_key)
         k = n.add("concat_past_present", k, last, past_key, kv_num_heads=groups, length=room)
         v = n.add("concat_past_present", v, last, past_value, kv_num_heads=groups, length=room)
     tokens = n.add("add", last, n.full_like(last, 1))
     sink = head_sink
-    if sink is None and n.attr("smooth_softmax", -1) == 1:
+    if n.attr("smooth_softmax", -1) == 1 and sink is None:
         sink = n.literal([0.0] * heads, q.shape.dtype)
     if past_key is None:
         offsets = None
@@ -160,10 +161,15 @@ def _grouped_heads(
 
 
 def _turned(
-    n: Node, x: Instruction, cos: Instruction, sin: Instruction, last: Instruction, at: Instruction | None
+    n: Node,
+    x: Instruction,
+    cos: Instruction,
+    sin: Instruction,
+    last: Instruction,
+    at: Instruction | None,
+    interleaved: bool,
 ) -> Instruction:
     """Applies rotary embedding to heads, at the given positions or at those up to each sample's last."""
-    interleaved = bool(n.attr("rotary_interleaved", 0))
     if at is not None:
         return n.add("rotary_embedding", x, cos, sin, at, interleaved=interleaved)
     return n.add("gqa_rotary_embedding", x, last, cos, sin, interleaved=interleaved)
