@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, SupportsInt
 
 from .errors import MgxError, ParameterError
@@ -279,10 +279,11 @@ class Program:
 
     def _run_some(self, parameters: Mapping[str, Any], outputs: Sequence[str]) -> list[Argument]:
         """Returns the named results.  Errors: as `run`; ParameterError for unknown or duplicate names."""
-        if isinstance(outputs, Mapping):
+        if isinstance(outputs, (str, Mapping)) or not isinstance(outputs, Iterable):
+            what = "a mapping" if isinstance(outputs, Mapping) else f"a value of type {type(outputs).__name__}"
             raise ParameterError(
-                "run takes the parameters first, then the names of the results; "
-                "got a mapping as outputs: call run(parameters, outputs=[...])"
+                "run takes the parameters first, then a list of names of results; "
+                f"got {what} as outputs: call run(parameters, outputs=[...])"
             )
         executable = self._compiled()
         names = executable.output_names

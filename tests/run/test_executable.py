@@ -727,10 +727,19 @@ def test_some_results_own_their_memory():
     assert not np.shares_memory(given.to_numpy(), x)
 
 
-def test_outputs_before_parameters_name_the_order():
+@pytest.mark.parametrize(
+    ("given", "got"),
+    [
+        ((["y"], {"x": [1, 2]}), "a mapping"),
+        (([1, 2], 3), "a value of type int"),
+        (({"x": [1, 2]}, "output_0"), "a value of type str"),
+    ],
+)
+def test_outputs_that_are_no_list_of_names(given, got):
     program = compiled(SEVERAL, Picking())
-    with pytest.raises(ParameterError, match=r"takes the parameters first.*run\(parameters, outputs=\[...\]\)"):
-        program.run(["y"], {"x": [1, 2]})
+    message = rf"takes the parameters first.*got {got} as outputs: call run\(parameters, outputs=\[...\]\)"
+    with pytest.raises(ParameterError, match=message):
+        program.run(*given)
 
 
 def test_a_runner_that_returns_too_few_results_is_named():
