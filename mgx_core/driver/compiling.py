@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from ..run.instance import Instance
 
 __all__ = [
-    "compile_options", "compiled", "host_placements", "quantized", "rewriting", "rewriting_options", "target_name",
+    "compile_options", "compiled", "host_placements", "names_target", "quantized", "rewriting", "rewriting_options",
+    "target_name", "target_options",
 ]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -34,6 +35,7 @@ REWRITING: Final = (
         help="Enable or disable a rewrite rule or fusion; `mgx-driver rules` lists them.",
     ),
 )  # fmt: skip
+TARGETS: Final = ("gpu", "cpu", "ref")  # with an option of their own
 QUANTIZE: Final = {
     "fp16": "Compute floats in float16.",
     "bf16": "Compute floats in bfloat16.",
@@ -50,15 +52,18 @@ def rewriting_options(function: F) -> F:
     return function
 
 
+def target_options(function: F) -> F:
+    """Adds the options that name a target, for `target_name`."""
+    choice = "Compile for any installed target (default: the best installed)."
+    function = click.option("--target", metavar="NAME", help=choice)(function)
+    for name in reversed(TARGETS):
+        function = click.option(f"--{name}", is_flag=True, help=f"Compile for the target {name}.")(function)
+    return function
+
+
 def compile_options(function: F) -> F:
     """Adds the options for target, compiler and reduced precision."""
     options = [
-        click.option("--gpu", is_flag=True, help="Compile for the target gpu."),
-        click.option("--cpu", is_flag=True, help="Compile for the target cpu."),
-        click.option("--ref", is_flag=True, help="Compile for the target ref."),
-        click.option(
-            "--target", metavar="NAME", help="Compile for any installed target (default: the best installed)."
-        ),
         click.option(
             "--enable-offload-copy/--disable-offload-copy", default=True,
             help="Parameters and results are in host memory, or in device memory.",
@@ -76,12 +81,17 @@ def compile_options(function: F) -> F:
     ]  # fmt: skip
     for option in reversed(options):
         function = option(function)
-    return function
+    return target_options(function)
+
+
+def names_target(given: Mapping[str, Any]) -> bool:
+    """True if the options name a target."""
+    return any(given[n] for n in (*TARGETS, "target"))
 
 
 def target_name(given: Mapping[str, Any]) -> str:
     """Returns the one target that the options name, else the best installed.  Errors: click.UsageError if they name two."""
-    named = [n for n in ("gpu", "cpu", "ref") if given[n]] + ([given["target"]] if given["target"] else [])
+    named = [n for n in TARGETS if given[n]] + ([given["target"]] if given["target"] else [])
     if len(set(named)) > 1:
         raise click.UsageError(f"only one target may be selected, got {' and '.join(named)}")
     if named:
@@ -121,8 +131,7 @@ def compiled(program: Program, given: Mapping[str, Any]) -> Executable:
 
     Errors: any error that a pass or the target raises.
     """
-    chosen = any(given[n] for n in ("gpu", "cpu", "ref", "target"))
-    if program.executable is None or chosen:
+    if program.executable is None or names_target(given):
         from ..api import get_target
 
         target = get_target(target_name(given))

@@ -9,6 +9,7 @@ from typing import Any, Final
 import click
 
 from . import source
+from .compiling import names_target, target_name, target_options
 from .group import DriverCommand
 from .report import Report, report_options
 from .source import Source, source_options
@@ -32,7 +33,7 @@ OF_KINDS: Final = {
     metavar="PATH",
     help="Calibration data: a .npz file, or a folder of them, one file per batch, with an array for each parameter.",
 )
-@click.option("--target", metavar="NAME", help="Target for calibration (default: the best installed).")
+@target_options
 @click.option(
     "--ranges",
     type=click.Choice(["max", "percentile", "entropy", "mse"]),
@@ -92,7 +93,7 @@ def command(as_json: bool, page: Path | None, output: Path, timed: bool, **given
     report = Report(as_json)
     program = Source.of(given).program()
     original = program.clone() if timed else None
-    target = None if given["target"] is None else get_target(given["target"])
+    target = get_target(target_name(given)) if names_target(given) else None
     done = quantizers.QuantizeReport()
     if (kind in ("int8", "fp8") or (kind == "int4-weights" and given["method"] == "gptq")) and given["data"] is None:
         raise click.UsageError(f"--kind {kind} needs calibration data: --data PATH")

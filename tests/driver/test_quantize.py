@@ -74,6 +74,12 @@ def test_names_in_and_out(drive, drive_json, model: Path, tmp_path: Path) -> Non
         assert f"{option}: no product (convolution or dot) has 'dnese' in its name; did you mean 'dense'?" in said
 
 
+def test_targets_are_named_as_in_other_commands(drive, model: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones((2, 64), np.float32))
+    call = ["quantize", model, "--data", tmp_path / "x.npz", "-o", tmp_path / "out.mxr", "--target", "host"]
+    assert "only one target may be selected, got ref and host" in drive(*call, "--ref", code=2)
+
+
 def test_options_of_another_kind_are_refused(drive, model: Path, tmp_path: Path) -> None:
     call = ["quantize", model, "-o", tmp_path / "out.mxr", "--kind"]
     assert "--skip requires --kind int8 or fp8 or dynamic, got int4-weights" in drive(
