@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -107,10 +108,16 @@ def gpu():
 
 @pytest.fixture(scope="session")
 def fake_hip(cache_folder):
-    """Path of the fake libamdhip64."""
+    """Path of the fake libamdhip64.
+
+    Its compiler's version depends on the emulator's headers, which kernels that it compiled before would not fit.
+    """
     source = Path(__file__).parent / "fake_hip" / "fake_hip.cpp"
     emulator = gxx.EMULATOR
-    return gxx.build([emulator / "device.cpp", source], "libamdhip64", [f'-DEMULATOR="{emulator}"'])
+    version = zlib.crc32(b"".join(file.read_bytes() for file in sorted(emulator.glob("*.h")))) >> 1
+    return gxx.build(
+        [emulator / "device.cpp", source], "libamdhip64", [f'-DEMULATOR="{emulator}"', f"-DVERSION={version}"]
+    )
 
 
 @pytest.fixture(scope="session")

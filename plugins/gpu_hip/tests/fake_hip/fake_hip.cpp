@@ -30,7 +30,7 @@ std::string entries(const std::string& text) {
     std::smatch found;
     if (std::regex_search(line, found, unit)) space = found[1].str() + "::";
     if (std::regex_search(line, found, kernel))
-      out += (out.empty() ? "" : ", ") + std::string("EMU_ENTRY(\"") + found[1].str() + "\", " + space + found[1].str() + ")";
+      out += (out.empty() ? "" : ", ") + std::string("EMU_ENTRY(\"") + found[1].str() + "\", " + space + found[1].str() + ", 1)";
     if (end == std::string::npos) break;
     at = end + 1;
   }
@@ -46,7 +46,7 @@ int hipGetDevicePropertiesR0600(void* p, int device) {
   return 0;
 }
 const char* hiprtcGetErrorString(int e) { return e == 0 ? "HIPRTC_SUCCESS" : e == 6 ? "HIPRTC_ERROR_COMPILATION" : "HIPRTC_ERROR"; }
-int hiprtcVersion(int* major, int* minor) { return *major = 9, *minor = 0, 0; }
+int hiprtcVersion(int* major, int* minor) { return *major = 9, *minor = VERSION, 0; }
 int hiprtcCreateProgram(Program** p, const char* text, const char*, int, const char**, const char**) {
   return *p = new Program{text, "", ""}, 0;
 }
