@@ -22,7 +22,7 @@ NATIVE := plugins/cpu_dnnl/CMakeLists.txt $(wildcard $(addprefix plugins/cpu_dnn
 PIP := -m pip install --quiet --disable-pip-version-check
 PYTEST := .venv-test/bin/python -m pytest -q -n $(JOBS) --dist worksteal
 export PIP_NO_INPUT := 1
-unexport PYTHONPATH
+unexport PYTHONPATH PYTHONDONTWRITEBYTECODE # without stored bytecode, each process that a test starts compiles all it imports
 
 # a virtual environment with a recent pip, even if the system's Python lacks ensurepip
 define venv

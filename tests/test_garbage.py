@@ -83,6 +83,7 @@ def test_models_are_parsed_and_compiled_in_such_blocks(monkeypatch: pytest.Monke
 def test_objects_existing_after_many_imports_count_as_old(monkeypatch: pytest.MonkeyPatch) -> None:
     before = gc.get_threshold()
     gc.set_threshold(5000, 10, 10)
+    gc.unfreeze()
     try:
         for many in (False, True):
             gc.collect()
@@ -93,6 +94,7 @@ def test_objects_existing_after_many_imports_count_as_old(monkeypatch: pytest.Mo
             old = any(found is made for found in gc.get_objects(generation=2))
             assert old is many and gc.get_freeze_count() == 0
     finally:
+        gc.freeze()  # as it was for all tests, see conftest.py
         gc.set_threshold(*before)
 
 
