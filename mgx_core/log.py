@@ -25,10 +25,14 @@ __all__ = ["debugging", "listen", "log", "showing", "timed", "traced"]
 class _Log:
     """Proxy of the logger; `logging` is imported with the first message."""
 
-    def __getattr__(self, name: str) -> Any:
-        from logging import getLogger
+    _logger: Any = None
 
-        return getattr(getLogger("mgx"), name)
+    def __getattr__(self, name: str) -> Any:
+        if self._logger is None:
+            from logging import getLogger
+
+            self._logger = getLogger("mgx")
+        return getattr(self._logger, name)
 
 
 TRACES: Final = ("compile", "run")  # values of MGX_TRACE

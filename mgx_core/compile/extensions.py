@@ -88,7 +88,8 @@ def kernels_of(target: Target, context: Any, options: CompileOptions | None = No
     own: object = called(target, "kernels", lambda: target.kernels(context))
     if not isinstance(own, Kernels):
         raise PluginError(f"kernels(context) of {target!r} must return an instance of mgx_core.Kernels, got {own!r}")
-    return (plugged_kernels(target) + own).for_options(options or CompileOptions())
+    plugged = plugged_kernels(target)
+    return (own if plugged.empty else plugged + own).for_options(options or CompileOptions())
 
 
 def plugged_kernels(target: Target) -> Kernels:

@@ -34,6 +34,8 @@ ROUNDING: Final = 1  # results within a few units in the last place: sums and pr
 RANGE: Final = 2  # results may differ where a value overflows, is NaN or lies outside a function's domain
 
 MOST_REWRITES: Final = 50  # the most rewrites per instruction of a module
+MOST_TABLES: Final = 64  # the most tables whose matching rules are kept
+MOST_KINDS: Final = 10_000  # the most combinations of op classes for which the rules of a table that can match are kept
 LOOKED_BACK: Final = 100  # the number of last rewrites that the error message on endless rewriting summarizes
 
 
@@ -173,6 +175,51 @@ class Rules:
         return Rules(self.name, [*self.rules, *other.rules])
 
 
+class _Index:
+    """The rules of a table that can match, by classes of ops."""
+
+    def __init__(self, rules: tuple[Rule, ...]) -> None:
+        self.rules = rules
+        self.rooted: dict[type[Operation], bool] = {}  # whether there are rules for a class of ops
+        # the rules that can match, by the classes of the root and of its operands
+        self.matching: dict[tuple[type[Operation], ...], tuple[Rule, ...]] = {}
+
+    def candidates(self, ins: Instruction) -> tuple[Rule, ...]:
+        """Returns the rules that can match an instruction, in the order of the table."""
+        cls = type(ins.op)
+        rooted = self.rooted.get(cls)
+        if rooted is None:
+            rooted = self.rooted[cls] = any(r.rooted(cls) for r in self.rules)
+        if not rooted:
+            return ()
+        classes = [cls]
+        for x in ins.inputs:
+            classes.append(type(x.op))
+            if x.op.aligns and (source := through_views(x)) is not x:
+                classes.append(type(source.op))
+        key = tuple(classes)
+        found = self.matching.get(key)
+        if found is None:
+            if len(self.matching) >= MOST_KINDS:
+                self.matching.clear()
+            found = self.matching[key] = tuple(r for r in self.rules if r.matches(cls, key[1:]))
+        return found
+
+
+# by the identities of the rules, which each index keeps alive: compilations make new tables of the same rules
+_indices: dict[tuple[int, ...], _Index] = {}
+
+
+def _index_of(rules: Sequence[Rule]) -> _Index:
+    key = tuple(map(id, rules))
+    found = _indices.get(key)
+    if found is None:
+        if len(_indices) >= MOST_TABLES:
+            _indices.clear()
+        found = _indices[key] = _Index(tuple(rules))
+    return found
+
+
 class Rewriter:
     """Applies rules to a fixed point with a worklist.
 
@@ -182,9 +229,7 @@ class Rewriter:
 
     def __init__(self, rules: Rules, tally: Tally | None = None) -> None:
         self.rules = rules.rules
-        self._rooted: dict[type[Operation], bool] = {}  # whether there are rules for a class of ops
-        # the rules that can match, by the classes of the root and of its operands
-        self._matching: dict[tuple[type[Operation], ...], tuple[Rule, ...]] = {}
+        self._candidates = _index_of(rules.rules).candidates
         self.name = rules.name
         self.tally = Tally() if tally is None else tally
         self._refused: dict[Instruction, dict[str, Refusal]] = {}
@@ -242,25 +287,6 @@ class Rewriter:
             self.tally.refusals.extend(last.values())
         self._refused.clear()
         return rewrites > 0
-
-    def _candidates(self, ins: Instruction) -> tuple[Rule, ...]:
-        """Returns the rules that can match an instruction, in the order of the table."""
-        cls = type(ins.op)
-        rooted = self._rooted.get(cls)
-        if rooted is None:
-            rooted = self._rooted[cls] = any(r.rooted(cls) for r in self.rules)
-        if not rooted:
-            return ()
-        classes = [cls]
-        for x in ins.inputs:
-            classes.append(type(x.op))
-            if x.op.aligns and (source := through_views(x)) is not x:
-                classes.append(type(source.op))
-        key = tuple(classes)
-        found = self._matching.get(key)
-        if found is None:
-            found = self._matching[key] = tuple(r for r in self.rules if r.matches(cls, key[1:]))
-        return found
 
     def _forget(self, ins: Instruction, rules: Sequence[Rule]) -> None:
         """Drops refusals of rules that cannot match an instruction any more."""

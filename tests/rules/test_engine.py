@@ -394,3 +394,17 @@ def test_a_root_in_another_form_is_refused():
 def test_the_root_is_a_trait_of_classes(trait):
     with pytest.raises(ParameterError, match=f"'{trait}' is not a trait of classes of ops; known are .*replaces, .*"):
         Rules("traits").on(trait=trait)
+
+
+def test_rules_that_were_added_to_a_table_apply() -> None:
+    """Rewriters of the same rules share which of them can match."""
+    rules = cancel()
+    assert not rewritten(CHAIN.replace("neg", "abs").replace("relu", "abs"), rules)[2]
+
+    @rules.on(Abs)
+    def abs_of_abs(i, b):
+        """abs(abs(x)) -> abs(x)"""
+        inner = i.inputs[0]
+        return inner if isinstance(inner.op, Abs) else None
+
+    assert rewritten(CHAIN.replace("neg", "abs").replace("relu", "abs"), rules)[2]
