@@ -67,6 +67,7 @@ def run(engine, q, k, v, out, body=None, extra=(), chunks=1, **options):
     return kernel
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(("batch", "m", "n", "d", "e"), [
     ((1, 2), 5, 7, 3, 4), ((2, 3), 33, 70, 64, 64), ((1, 2), 128, 128, 64, 64),
     ((1, 1), 200, 300, 40, 72), ((1, 2), 1, 130, 64, 64),
@@ -197,6 +198,7 @@ def unit(q, k, v, scale):
     return eps * (1 + expected(q, k, np.abs(v), scale))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("n", [2, 15, 16, 17, 33, 64, 127, 128, 129, 301])
 @pytest.mark.parametrize(("m", "d", "e"), [(7, 64, 64), (8, 20, 24), (13, 6, 40), (40, 34, 16), (9, 33, 32)])
 @pytest.mark.parametrize("turned", [False, True])

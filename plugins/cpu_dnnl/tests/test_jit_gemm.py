@@ -93,6 +93,7 @@ def test_sums_of_few_rows_keep_their_digits(m, columns):
     assert np.sqrt(np.mean((out / exact - 1) ** 2)) < 2.0**-24
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("weights", [np.float32, dt.bfloat16.numpy])
 @pytest.mark.parametrize(
     ("m", "k", "n"), [(250, 800, 96), (12, 1000, 300), (1, 1023, 257), (40, 385, 64), (29, 2601, 70)]
@@ -199,6 +200,7 @@ ENDS = [
 ]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(("m", "k", "n"), [(1, 60, 70), (2, 9, 64), (30, 2, 3), (25, 40, 64), (26, 2055, 50)])
 @pytest.mark.parametrize(
     ("steps", "native"), ENDS, ids=lambda x: "-".join(w for w, _ in x) if isinstance(x, list) else str(x)

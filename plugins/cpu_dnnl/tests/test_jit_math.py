@@ -259,6 +259,7 @@ def test_float64_over_all_of_its_range(engine, name):
         assert np.array_equal(np.signbit(out[x == 0]), np.signbit(x[x == 0]))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(
     "name",
     [
@@ -298,6 +299,7 @@ INTEGER = ["add", "sub", "mul", "div", "neg", "abs", "sign", "min", "max", "mod"
            "bitwise_xor", "bitwise_not", "shift_left", "shift_right", "pow"]  # fmt: skip
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", INTEGER)
 @pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 def test_integers(engine, name, dtype):

@@ -94,6 +94,7 @@ def test_element_types(engine, dtype):
     check(engine, body, [numbers((5, 67), dtype.numpy), numbers((5, 67), dtype.numpy, seed=1)])
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (2, 1, 0), (1, 2, 0)])
 @pytest.mark.parametrize("to", [(0, 1, 2), (0, 2, 1), (2, 0, 1)])
 @pytest.mark.parametrize("dims", [(3, 20, 37), (2, 5, 3), (1, 64, 64)])
@@ -116,6 +117,7 @@ CONVERTED = [
 ]  # fmt: skip
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("source", CONVERTED, ids=str)
 @pytest.mark.parametrize("target", CONVERTED, ids=str)
 def test_convert(engine, source, target):

@@ -77,6 +77,7 @@ OPS = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize(("dims", "axes"), [
     ((9,), (0,)), ((1,), (0,)), ((3, 129), (1,)), ((129, 3), (0,)), ((5, 70), (0,)), ((2, 3, 4, 5), (1, 3)),
@@ -91,6 +92,7 @@ def test_axes(engine, name, dims, axes):
     check(engine, reducing(OPS[name](axes=axes), Shape("float32", dims)), axes, [x], chunks=3)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", OPS)
 @pytest.mark.parametrize("dtype", [dt.float64, dt.float16, dt.bfloat16, dt.int8, dt.uint8, dt.int32, dt.int64], ids=str)
 @pytest.mark.parametrize("axes", [(0,), (1,)])
@@ -127,6 +129,7 @@ def test_layouts(engine, order, axes):
     check(engine, reducing(reduce.ReduceSum(axes=axes), Shape("float32", x.shape)), axes, [x], {0: order}, chunks=2)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dims", [(4, 10), (12, 128), (3, 7, 33), (2, 1), (1, 5000), (2, 3, 4, 5)])
 @pytest.mark.parametrize("op", [softmax.Softmax, softmax.Logsoftmax], ids=lambda o: o.__name__)
 @pytest.mark.parametrize("dtype", [dt.float32, dt.float16, dt.float64], ids=str)
@@ -151,6 +154,7 @@ def test_softmax_of_infinities(engine):
         np.testing.assert_allclose(out, softmax.Softmax(axis=1).compute(x), rtol=1e-6)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("dtype", [dt.float32, dt.float16, dt.bfloat16, dt.float64], ids=str)
 @pytest.mark.parametrize("case", ["layer", "layer2", "rms", "group", "instance", "group_last"])
 def test_norms(engine, dtype, case):

@@ -38,6 +38,7 @@ def assert_exact(both: Any, given: Any, threads: int = 2) -> None:
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("zero", [None, 77])
 @pytest.mark.parametrize("channels", [16, 23, 64, 90])

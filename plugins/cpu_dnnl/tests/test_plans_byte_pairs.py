@@ -108,6 +108,7 @@ def test_sums_of_convolutions_are_exact(
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("zero", [None, 77])
 @pytest.mark.parametrize("channels", [2, 7, 16, 17, 40])
@@ -205,6 +206,7 @@ def test_several_results_of_a_channel_are_sums_of_single_channels(
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("zero", [None, 77])
 @pytest.mark.parametrize("padding", [(1, 1, 1, 1), (0, 2, 3, 0)])
@@ -252,6 +254,7 @@ def test_nothing_is_read_past_the_rows(both: Any, drawn: Any, at_the_end_of_a_pa
     np.testing.assert_array_equal(got, wanted)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(("kind", "zero"), [(np.uint8, 0), (np.uint8, 5), (np.int8, 5)])
 @pytest.mark.parametrize(
     ("channels", "n", "group", "window"),

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.skipif(
 HOW = "tiles" if TILED else "dots"
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
 @pytest.mark.parametrize("zero", [None, 0, 100])
 @pytest.mark.parametrize(

@@ -174,6 +174,7 @@ def test_one_row_of_zeros_and_of_numbers_too_small_for_a_scale() -> None:
     np.testing.assert_allclose(got, wanted, atol=1e-37)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("largest", [1e2, 1e4, 1e6, 1e9])
 @pytest.mark.parametrize("points", [False, True])
 @pytest.mark.parametrize("block", [32, 128] if BYTES else [128])

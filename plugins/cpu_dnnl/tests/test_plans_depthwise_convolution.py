@@ -60,6 +60,7 @@ def check(compiled: Any, x: Any, w: Any, padding: list[int], stride: list[int], 
     return list(steps)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("window", [3, 5, 7, 9, 11])
 @pytest.mark.parametrize("step", [1, 2])
 @pytest.mark.parametrize("channels", [16, 24, 70])
@@ -247,6 +248,7 @@ def test_not_a_number_stays(compiled: Any) -> None:
     assert wrong.sum() == 9
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("step", [1, 2])
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ def numbers(name: str, *lens: int) -> Any:
     return rng.integers(info.min, info.max, lens, kind, endpoint=True)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", [*FLOATS, *INTEGERS, "bool"])
 @pytest.mark.parametrize("kind", [np.int32, np.int64, np.int8])
 def test_taking(agrees: Check, name: str, kind: Any) -> None:
@@ -56,6 +57,7 @@ def test_slices_of_every_rank(agrees: Check, batch: int, k: int) -> None:
         agrees(mgx.op("gathernd", batch_dims=batch), x, rng.integers(-3, 3, (*x.shape[:batch], *lead, k)))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", [*FLOATS, *INTEGERS, "bool"])
 @pytest.mark.parametrize("reduction", REDUCTIONS)
 def test_putting(agrees: Check, name: str, reduction: str) -> None:

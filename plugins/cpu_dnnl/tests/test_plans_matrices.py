@@ -57,6 +57,7 @@ def test_large_matrices_are_left_to_lapack() -> None:
     assert placement.place == "host"
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("unit", [False, True])
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -98,6 +98,7 @@ def test_ops_after_one_with_open_extents() -> None:
     assert [p.op for p in instance.placements if p.place == "host"] == []
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("ordered", [True, False])
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "int64", "uint8", "int16", "bool"])
@@ -122,6 +123,7 @@ def test_distinct_numbers_with_nan_and_zeros(agrees: Check, count: int, equal: b
     agrees(mgx.op("unique", axis=0, equal_nan=equal), x[:, None])
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("distinct", [1, 255, 256, 257, 900])
 @pytest.mark.parametrize("dtype", ["float32", "int64", "int32", "uint8", "float16"])
 def test_few_distinct_numbers_and_more_than_few(agrees: Check, dtype: str, distinct: int) -> None:

@@ -14,6 +14,7 @@ import mgx_core as mgx
 RNG = np.random.default_rng(4)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("reduction", ["sum", "mean", "max", "min"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
 @pytest.mark.parametrize("dims", [(50,), (50, 7), (50, 3, 70)])

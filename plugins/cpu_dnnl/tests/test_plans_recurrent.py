@@ -74,6 +74,7 @@ def kernels(program: mgx.Program) -> list[str]:
     return [p.kernel for p in program.executable.instances()[0].placements]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize(
     ("batch", "hidden", "steps"), [(1, 48, 9), (3, 7, 4), (2, 33, 9), (4, 20, 3), (11, 24, 2), (17, 24, 1)]
@@ -123,6 +124,7 @@ def test_weights_as_whole_numbers_and_factors() -> None:
     assert as_integers(numbers * factors) is None
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("direction", ["reverse", "bidirectional"])
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("kind", ["lstm", "gru", "late gru", "relu"])

@@ -21,6 +21,7 @@ def floats(*lens: int, name: str = "float32") -> Any:
     return rng.standard_normal(lens).astype(dt.of(name).numpy)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("corners", [False, True])
@@ -71,6 +72,7 @@ def test_grids_of_images_with_channels_innermost(mode: str, name: str) -> None:
     assert np.abs(found[0] - found[1]).max() <= 4 * TOLERANCE[name] * np.abs(found[0]).max()
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("mode", ["avg", "max"])
 @pytest.mark.parametrize("coordinates", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("ratio", [0, 2])
@@ -109,6 +111,7 @@ def test_maxima_of_empty_regions(fails: Check) -> None:
     fails("index 1 is out of bounds", op, [x, there], [x, here])
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", ["float32", "float64", "float16", "bfloat16", "int8", "int64"])
 @pytest.mark.parametrize("lens", [(9,), (7, 10), (4, 5, 6)])
 def test_windows_summed_into_images(agrees: Check, name: str, lens: tuple[int, ...]) -> None:
@@ -135,6 +138,7 @@ def test_invalid_regions(fails: Check) -> None:
     fails("index 1 is out of bounds", op, [x, roi, np.array([1])], [x, roi, np.array([0])])
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", ["float32", "float16", "float64", "int8", "uint8", "int64"])
 @pytest.mark.parametrize("order", [0, 1])
 def test_maxima_and_places(agrees: Check, name: str, order: int) -> None:
@@ -161,6 +165,7 @@ def boxes(count: int, classes: int, batch: int, kind: Any) -> list[Any]:
     return [np.concatenate([corners, near], 2).astype(kind), scores.astype(kind)]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("kind", [np.float32, np.float64, np.float16])
 @pytest.mark.parametrize("center", [False, True])
 @pytest.mark.parametrize("count", [1, 70])
@@ -182,6 +187,7 @@ def test_boxes_with_nan(agrees: Check) -> None:
     agrees(mgx.op("nonmaxsuppression"), *given, np.array([40]), np.array([0.2], np.float32))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", ["float32", "float16", "int64", "bool"])
 @pytest.mark.parametrize("axis", [None, 0, 1, -1])
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
@@ -196,6 +202,7 @@ def test_nonzero(agrees: Check, name: str, lens: tuple[int, ...]) -> None:
     agrees(mgx.op("nonzero"), (rng.random(lens) < 0.4).astype(dt.of(name).numpy))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("channels", [1, 3, 45])
 def test_maxima_keep_nan_and_infinities(agrees: Check, name: str, channels: int) -> None:
@@ -214,6 +221,7 @@ def test_maxima_keep_nan_and_infinities(agrees: Check, name: str, channels: int)
     agrees(mgx.op("pooling", mode="max", lengths=(2, 2)), np.full((1, channels, 4, 4), -np.inf, dt.of(name).numpy))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("masked", [True, False])
 @pytest.mark.parametrize("groups", [1, 3])
 @pytest.mark.parametrize("parts", [1, 2, 6])

@@ -28,6 +28,7 @@ def few(name: str, *lens: int) -> Any:
     return rng.choice(np.array([-np.inf, -1, -0.0, 0.0, 1e-5, 2, np.inf, np.nan], np.float32), lens).astype(kind)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", [*FLOATS, *INTEGERS, "bool"])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_topk(agrees: Check, name: str, axis: int) -> None:
@@ -56,6 +57,7 @@ def test_few_of_lines_that_are_scanned_in_blocks(agrees: Check, n: int) -> None:
         agrees(mgx.op("topk", k=5, axis=-1, largest=largest), lines)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(
     ("n", "k"), [(511, 20), (512, 20), (600, 32), (1024, 64), (1100, 50), (2048, 128), (2600, 100)]
 )
@@ -76,6 +78,7 @@ def test_topk_of_lines_with_a_bound(agrees: Check, name: str, n: int, k: int) ->
         agrees(mgx.op("topk", k=k, axis=0, largest=largest), np.ascontiguousarray(x.T))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("axis", [0, 2, -2])
 @pytest.mark.parametrize("kind", [np.int64, np.int32])
 def test_topk_of_a_count_known_while_running(agrees: Check, fails: Check, axis: int, kind: Any) -> None:
@@ -88,6 +91,7 @@ def test_topk_of_a_count_known_while_running(agrees: Check, fails: Check, axis: 
         fails(f"got a count of {bad}", op, [x, np.array([bad], kind)], [x, np.array([3], kind)])
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", [*FLOATS, *INTEGERS, "bool"])
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_positions(agrees: Check, name: str, axis: int) -> None:
@@ -112,6 +116,7 @@ def test_hardmax(agrees: Check, name: str, axis: int) -> None:
     agrees(mgx.op("hardmax", axis=axis), few(name, 3, 4, 5))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -146,6 +151,7 @@ def test_running_along_a_constant_axis() -> None:
     assert [p.place for p in program.executable.instances()[0].placements] == ["target"]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", ["bool", "float32", "float16", "int8", "uint64"])
 @pytest.mark.parametrize("axes", [(), (0,), (1, 2), (-1,)])
 def test_truth(agrees: Check, name: str, axes: tuple[int, ...]) -> None:

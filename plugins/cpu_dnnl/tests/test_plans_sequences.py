@@ -27,6 +27,7 @@ def test_reverse(agrees: Check, name: str, axes: tuple[int, ...]) -> None:
     agrees(mgx.op("reverse", axes=axes), numbers(name, 3, 4, 5))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", TYPES)
 @pytest.mark.parametrize(("batch", "time"), [(1, 0), (0, 1), (0, 3), (2, 1)])
 @pytest.mark.parametrize("kind", [np.int32, np.int64])
@@ -48,6 +49,7 @@ def test_states_of_sequences(agrees: Check, direction: str) -> None:
     agrees(mgx.op("rnn_var_sl_shift_sequence"), states[:, 0], lens)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("mode", ["linear", "circular"])
 @pytest.mark.parametrize("name", ["float32", "float16"])
 @pytest.mark.parametrize("axis", [1, 2, -1])
@@ -64,6 +66,7 @@ def test_caches(agrees: Check, fails: Check, mode: str, name: str, axis: int) ->
         fails("tensor_scatter: index 12 is out of bounds", op, [cache, update, bad], [cache, update, bad * 0])
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("name", ["float32", "float16"])
 @pytest.mark.parametrize("last", [[0, 8], [-1, 3], [5, 5]])
 @pytest.mark.parametrize("new", [1, 3])
@@ -127,6 +130,7 @@ def test_halves_of_bytes(agrees: Check, axis: int, kind: Any) -> None:
     agrees(mgx.op("pack_int4", axis=axis), x)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("k", [-20, -1, 0, 2, 20])
 @pytest.mark.parametrize("upper", [False, True])
 @pytest.mark.parametrize("name", ["float32", "int8", "bool", "float16"])

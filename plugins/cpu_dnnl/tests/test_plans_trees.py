@@ -46,6 +46,7 @@ def features(rows: int, dtype: Any = np.float32) -> Any:
     return rng.choice(np.array(numbers, dtype), (rows, 3))
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("rows", [1, 7, 8, 75])
 @pytest.mark.parametrize("trees", [1, 8, 13])
 def test_scores(agrees: Check, rows: int, trees: int) -> None:
@@ -93,6 +94,7 @@ def test_quantiles_of_scores(agrees: Check) -> None:
         agrees(mgx.op("tree_ensemble_classifier", **two), features(21), tolerance=1e-6)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("mode", range(6))
 @pytest.mark.parametrize("tracks", [False, True])
 @pytest.mark.parametrize("holes", [False, True])

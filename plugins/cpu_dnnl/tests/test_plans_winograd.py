@@ -120,6 +120,7 @@ SHAPES = [
 ]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("tile", winograd.TILES, ids=lambda t: "x".join(map(str, t.numbers)))
 @pytest.mark.parametrize(("dims", "outputs", "around"), SHAPES)
 @pytest.mark.parametrize("dtype", ["float32", NARROW])
@@ -205,6 +206,7 @@ def in_groups(x: Any, w: Any, padding: list[int], stride: int, group: int) -> An
     return np.concatenate([direct(a, b, padding, np.float64, stride) for a, b in zip(inputs, filters, strict=True)], 1)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("tile", winograd.TILES, ids=lambda t: "x".join(map(str, t.numbers)))
 @pytest.mark.parametrize(("group", "per", "each"), [(2, 64, 64), (3, 24, 40), (5, 17, 16)])

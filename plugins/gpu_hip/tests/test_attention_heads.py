@@ -65,6 +65,7 @@ def kinds_of_steps(program: mgx.Program, feed: dict[str, Any], device: int, atol
     return [s.name.split("_")[0] for s in instance.runner.schedule.steps]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
 @pytest.mark.parametrize("of", ["float32", "float16"])
 @pytest.mark.parametrize("masked", [False, True], ids=["plain", "masked"])

@@ -47,6 +47,7 @@ def drawn_weights(
     return weights
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
 @pytest.mark.parametrize("of", ["float32", "float16", "bfloat16"])
 @pytest.mark.parametrize("case", range(len(CASES)))

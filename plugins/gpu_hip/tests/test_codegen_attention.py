@@ -49,6 +49,7 @@ def beside(b: int, h: int, s: int, d: int) -> tuple[int, int, int, int]:
     return s * h * d, d, h * d, 1
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("of", LIMITS)
 @pytest.mark.parametrize("size", SIZES)
@@ -325,6 +326,7 @@ def test_keys_after_a_length_are_not_read(size: str, of: str) -> None:
         same(run(generate(op, ins, outs, traits(32)), arrays, ins, outs, 32), wanted, tolerance=LIMITS[of])
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("size", [(40, 32), (150, 64)])
 @pytest.mark.parametrize("of", ["float16", "float32"])
@@ -388,6 +390,7 @@ def steps_apart(got: Any, wanted: Any) -> Any:
     return np.abs(x - y) / (1.0 if wanted.dtype.kind in "iu" else np.maximum(np.abs(y), 1) / 8)
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("wave", [32, 64])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("of", ["float16", "float32"])

@@ -463,6 +463,7 @@ def test_box_choice(center: bool, wave: int) -> None:
     np.testing.assert_array_equal(got[: len(wanted)], wanted)
 
 
+@pytest.mark.pairs
 @waves
 @pytest.mark.parametrize("of", FLOATS)
 @pytest.mark.parametrize("least", [None, 0.3])
@@ -619,6 +620,7 @@ def triangles(of: str, *dims: int) -> Array:
     return np.asarray((some("float32", *dims) / (4 * n) + np.eye(n) * 2).astype(dt.of(of).numpy))
 
 
+@pytest.mark.pairs
 @waves
 @pytest.mark.parametrize("unit", [False, True])
 @pytest.mark.parametrize("upper", [False, True])
@@ -675,6 +677,7 @@ def test_composites_become_one_kernel(of: str, wave: int) -> None:
         check(any_all(axes=(1,)), [x > 0], wave)
 
 
+@pytest.mark.pairs
 @waves
 @pytest.mark.parametrize("of", ["float32", "float16", "bool", "int64", "uint8"])
 @pytest.mark.parametrize("op", [ReduceAny, ReduceAll])

@@ -42,6 +42,7 @@ def check(op: Topk, x: np.ndarray, wave: int = 32) -> KernelSource:
     return source
 
 
+@pytest.mark.pairs
 @waves
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize(
@@ -52,6 +53,7 @@ def test_sorted_in_one_block(of: str, largest: bool, wave: int) -> None:
         check(Topk(k=k, largest=largest), line(of, 2, n), wave)
 
 
+@pytest.mark.pairs
 @waves
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("of", ["float32", "int64"])
@@ -66,6 +68,7 @@ def test_merged_runs(of: str, largest: bool, wave: int, many: int, n: int, k: in
     assert len(source.launches) == (1 + (n > 64) + (n > 512) if many else 1 + sum(n > 64 * 4**i for i in range(4)))
 
 
+@pytest.mark.pairs
 @waves
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("of", ["float32", "float16", "bfloat16", "int8", "uint8", "bool", "int32"])
@@ -89,6 +92,7 @@ def test_sorted_by_waves(of: str, largest: bool, wave: int) -> None:
         assert "wave_xor" in source.text and "__syncthreads" not in source.text
 
 
+@pytest.mark.pairs
 @waves
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("of", ["float32", "float16", "uint8"])

@@ -38,6 +38,7 @@ def made(lead: tuple[int, ...], k: int, n: int, kind: Any, behind: bool) -> tupl
     return program, feed, wanted
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
 @pytest.mark.parametrize("behind", [False, True], ids=["alone", "group"])
 @pytest.mark.parametrize("of", ["float32", "float16", "bfloat16"])

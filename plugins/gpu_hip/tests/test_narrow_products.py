@@ -340,6 +340,7 @@ WINDOWS = {
 }
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("zero", [False, True], ids=["", "zero point"])
 @pytest.mark.parametrize("name", WINDOWS)
 @pytest.mark.parametrize("tile", [JOINT[-1], TILES[8], *TURNS[:2]], ids=lambda t: f"{t.rows}x{t.columns}.{t.turns}")
@@ -434,6 +435,7 @@ DOTS = [
 ]
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
 @pytest.mark.parametrize("case", range(len(DOTS)))
 @pytest.mark.parametrize("pair", [("uint8", "int8"), ("int8", "uint8"), ("uint8", "uint8")], ids="-".join)
@@ -478,6 +480,7 @@ def test_rows_of_patches_are_loaded_at_once(padding: tuple[int, int], wide: bool
     assert ("narrow_copy16(to, x + (a_at" in text) is wide
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
 @pytest.mark.parametrize("case", range(len(CONVOLUTIONS)))
 @pytest.mark.parametrize("zeros", ["none", "left", "both"])

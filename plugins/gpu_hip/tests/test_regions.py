@@ -57,6 +57,7 @@ def check(op: Any, arrays: list[Array], wave: int = 32, last: bool = False, sm_c
     return source
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize(("mode", "place"), MODES)
 @pytest.mark.parametrize("ratio", [0, 1, 2, 5])
 @pytest.mark.parametrize("of", TOLERANCE)

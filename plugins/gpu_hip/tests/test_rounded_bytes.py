@@ -42,6 +42,7 @@ def run(x: np.ndarray[Any, Any], scale: float, of: str, zero: int | None, device
     return (got, np.asarray(wanted.run({"x": x})[0])), step.source.text
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
 @pytest.mark.parametrize("of", ["int8", "uint8"])
 @pytest.mark.parametrize("scale", SCALES)

@@ -59,6 +59,7 @@ def check(
     return source
 
 
+@pytest.mark.pairs
 @modes
 @paddings
 @pytest.mark.parametrize("corners", [False, True])
@@ -188,6 +189,7 @@ def warped(mode: str, batch: Any, of: str) -> mgx.Program:
     return program
 
 
+@pytest.mark.pairs
 @modes
 @pytest.mark.parametrize("of", ["float32", "float16"])
 @pytest.mark.parametrize("open_batch", [False, True])

@@ -43,6 +43,7 @@ def network(zero: Any, signed: bool, moved: bool, residual: bool, constant: bool
     return program
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("device", [0, 1], ids=["wave32", "wave64"])
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("moved", [False, True])

@@ -256,6 +256,7 @@ GROWN = """g (float[n, 3] x, float[{first}] start, int64 trips, bool go) => (flo
 }}"""
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("trips", [0, 1, 3, 7])
 @pytest.mark.parametrize("begun", [0, 2])
 @pytest.mark.parametrize(("axis", "item"), [(0, (1, 3)), (1, (3, 1)), (-1, (3, 1)), (1, (1, 3))])

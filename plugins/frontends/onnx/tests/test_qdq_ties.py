@@ -42,6 +42,7 @@ def model(op_type: str, kind: Any, weights: Any, dims: tuple[int, ...], zero: in
     return bytes(made.SerializeToString())
 
 
+@pytest.mark.pairs
 @pytest.mark.parametrize("target", ["ref", "cpu"])
 @pytest.mark.parametrize("zero", [0, 1, 2, 7, 127])
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
