@@ -71,18 +71,17 @@ def _connected(root: Instruction) -> list[Instruction]:
             source = x.inputs[0] if isinstance(x.op, GetTupleElem) else x
             if source in members or source.parent is not root.parent or len(members) == MOST:
                 continue
-            if _dims(source) == dims and all(u in members for u in _users(source)):
+            if _dims(source) == dims and all(u in members and not table for u, table in _readers(source)):
                 members.append(source)
-                waiting += [
-                    source,
-                    *(m for m in members if m is not source),
-                ]  # what they read may have no other users now
+                waiting += [*members]  # what they read may have no other users now
     return members
 
 
-def _users(ins: Instruction) -> Sequence[Instruction]:
-    """Returns the users of an instruction's results."""
-    return [v for u in ins.users for v in (u.users if isinstance(u.op, GetTupleElem) else (u,))]
+def _readers(ins: Instruction) -> list[tuple[Instruction, bool]]:
+    """Returns the users of an instruction's results, and whether they look up elements of these, which needs all of them."""
+    results = [ins, *(u for u in ins.users if isinstance(u.op, GetTupleElem))]
+    users = [(r, u) for r in results for u in r.users if not isinstance(u.op, GetTupleElem)]
+    return [(u, isinstance(u.op, LOOKUPS) and u.inputs[0] is r) for r, u in users]
 
 
 def _dims(ins: Instruction) -> tuple[Dim, ...] | None:

@@ -70,3 +70,13 @@ def test_a_gather_of_rows_stays() -> None:
     at = b.add("convert", b.add("abs", b.argument(4)[0]), target_type="int64")
     steps = b.checked_steps(b.add("mul", b.add("gather", table, at), x), 1, 1e-3)
     assert not any(s.name.startswith("lookup") for s in steps)
+
+
+def test_a_table_that_is_computed_is_stored() -> None:
+    """A step of pointer jumping looks up elements of its own indices; what follows is one kernel."""
+    b = BuiltProgram(5)
+    parent = b.add("add", b.main.add_parameter("p", Shape("int32", (20,))), b.main.add_literal(np.ones(20, np.int32)))
+    b.feed["p"] = b.rng.integers(-1, 19, 20).astype(np.int32)
+    other = b.add("neg", b.add("gather", parent, parent))
+    steps = b.checked_steps(b.add("tanh", b.add("gather", b.argument(20)[0], other)), 1, 1e-3)
+    assert [s.name.split("_")[0] for s in steps] == ["pointwise", "lookup"]
