@@ -261,13 +261,14 @@ def test_the_generated_kernel_is_used_where_libraries_take_longer(
     """24 to 144 channels at 56 x 56, batch 32, took 19.8 us instead of cuDNN's 29.6 on an H200.
 
     After many sets of extents nothing is measured, or compiled, where a library has a plan.
+    Weights padded for the comparison are not kept.
     """
     if not measured:
         monkeypatch.setattr(Tuner, "estimate", lambda *_: 1.0)
     e = emitter(us)
     x = e.input(Shape(dt.float16, [4, 56, 56, 24]), 0)
     image = x.view_at(0, Shape(dt.float16, [4, 24, 56, 56], channels_last([4, 24, 56, 56])))
-    weights = e.literal(np.ones((40, 24, 3, 3), np.float16))
+    weights = e.literal(np.ones((44, 24, 3, 3), np.float16))
     op = Convolution(padding=(1, 1, 1, 1))
     offers = PLANS.offers(op, [image.shape, weights.shape], None, ())
     for _, kernel in offers:
@@ -279,3 +280,4 @@ def test_the_generated_kernel_is_used_where_libraries_take_longer(
             break
     assert kernel.name == f"{name} convolution"
     assert isinstance(e.steps[-1], LibraryStep if name == "library" else KernelStep)
+    assert any(len(array) == 48 for array, _ in e.literals.values()) is (name == "library")

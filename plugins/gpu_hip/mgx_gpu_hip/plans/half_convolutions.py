@@ -160,16 +160,17 @@ def _library_us(
     """Returns microseconds of the libraries' convolution, and of what follows, if they do not support it, in another launch."""
     if e.context.libraries is None:
         return inf
-    if not modules:
-        return library_us(e, op, x, w)
     marks = e.marks()
     try:
-        epilogue = read_group(e, modules[0], args, Convolution).epilogue
-    except Refused:
-        lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(x.shape.dtype, w.lens)).lens()
-        moved: int = sum(tensor_of(v).nbytes for v in args if v is not x and v is not w)
-        moved += prod(lens) * (x.shape.dtype.size + sum(t.size for t in types))
-        return library_us(e, op, x, w) + 2.0 + moved / BANDWIDTH
+        if not modules:
+            return library_us(e, op, x, w)
+        try:
+            epilogue = read_group(e, modules[0], args, Convolution).epilogue
+        except Refused:
+            lens = op.infer(Shape(x.shape.dtype, x.lens), Shape(x.shape.dtype, w.lens)).lens()
+            moved: int = sum(tensor_of(v).nbytes for v in args if v is not x and v is not w)
+            moved += prod(lens) * (x.shape.dtype.size + sum(t.size for t in types))
+            return library_us(e, op, x, w) + 2.0 + moved / BANDWIDTH
+        return library_us(e, op, x, w, epilogue)
     finally:
         e.rollback(marks)
-    return library_us(e, op, x, w, epilogue)
