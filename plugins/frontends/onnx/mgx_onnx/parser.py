@@ -229,9 +229,15 @@ class GraphParser:
         """Removes the instructions that a failed converter added."""
         while self.module.last is not None and self.module.last is not mark and not self.module.last.users:
             last = self.module.last
-            if last.is_param or any(found is last for found in self.scope.values()):
+            if last.is_param or self._names(last):
                 break
             self.module.remove(last)
+
+    def _names(self, value: Instruction) -> bool:
+        """Returns True if a name of this graph or of one around it refers to the value."""
+        return any(found is value for found in self.scope.values()) or (
+            self.outer is not None and self.outer._names(value)
+        )
 
     def _convert(self, node: Node, domain: str, version: int) -> Sequence[Instruction | None]:
         proto = node.proto

@@ -60,3 +60,19 @@ def test_a_branch_with_an_unknown_operator_is_refused() -> None:
     made.graph.node[0].attribute[0].g.node[1].op_type = "Absent"
     with pytest.raises(mgx.MgxError, match="Absent"):
         mgx.parse_onnx_buffer(made.SerializeToString())
+
+
+def test_a_constant_that_a_deferred_node_of_an_inlined_branch_reads_first_is_kept() -> None:
+    nodes = [helper.make_node("Squeeze", ["x"], ["s"]), helper.make_node("ReduceSum", ["s", "axes"], ["r"])]
+    taken = helper.make_graph(nodes, "taken", [], [helper.make_empty_tensor_value_info("r")])
+    graph = helper.make_graph(
+        [helper.make_node("If", ["c"], ["y"], then_branch=taken, else_branch=branch(GOOD))],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2])],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(np.array(True), "c"), numpy_helper.from_array(np.array([-1]), "axes")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    program = mgx.parse_onnx_buffer(made.SerializeToString())
+    program.compile(mgx.get_target("ref"))
+    assert np.asarray(program.run({"x": np.ones((3, 2), np.float32)})[0]).tolist() == [[2], [2], [2]]
