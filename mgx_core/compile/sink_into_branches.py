@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from ..ir.extract import extract
 from ..ir.instruction import Instruction
-from ..ir.module import Module, everywhere, nested
+from ..ir.module import Module, nested
 from ..ir.ordering import reads
 from ..ops.control import GetTupleElem, If
 from ..rules.matching import op_as
@@ -16,6 +16,7 @@ from ..types.shape import Shape
 __all__ = ["sink_into_branches"]
 
 MOST: Final = 2000  # instructions of a module with both copies
+DEEPEST: Final = 2  # levels of branches in each other: each doubles the copies
 
 
 def sink_into_branches(module: Module, chosen: Callable[[Instruction], bool]) -> bool:
@@ -24,8 +25,16 @@ def sink_into_branches(module: Module, chosen: Callable[[Instruction], bool]) ->
     chosen: returns whether this may be done to an `if`.
     """
     size = sum(1 for inner in nested(module) for _ in inner)
-    found = [(inner, ins) for inner, ins in everywhere(module) if isinstance(ins.op, If)]
-    return any(_sink(inner, ins, MOST - size) for inner, ins in found if _differs(ins) and chosen(ins))
+    return any(_sink(inner, ins, MOST - size) for inner, ins in _ifs(module, DEEPEST) if _differs(ins) and chosen(ins))
+
+
+def _ifs(module: Module, levels: int) -> Iterator[tuple[Module, Instruction]]:
+    """Returns each `if` with its module, in modules down to a number of levels."""
+    for ins in module:
+        if isinstance(ins.op, If):
+            yield module, ins
+        for inner in ins.modules if levels > 1 else ():
+            yield from _ifs(inner, levels - 1)
 
 
 def _differs(ins: Instruction) -> bool:
@@ -48,7 +57,7 @@ def _sink(module: Module, ins: Instruction, most: int) -> bool:
     wanted = [o for o in dict.fromkeys(module.outputs) if o in reading]
     if module.returned is None or not wanted or ins in wanted or not 0 < len(members) <= most:
         return False
-    if any(ins in i.inputs or i.op.effect for i in members):
+    if any(ins in reads(i) or i.op.effect for i in members):
         return False
     rest, needs = extract(members, wanted, f"{module.name}:rest")
     branches = []

@@ -1,4 +1,4 @@
-"""Branches with shapes that do not fit."""
+"""Branches: shapes that do not fit, constants of inlined ones, results of different ranks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import mgx_core as mgx
+from mgx_core.ir.module import everywhere
+from mgx_core.ops.control import If
 
 GOOD, BAD = "Neg", "MatMul"
 
@@ -76,3 +78,32 @@ def test_a_constant_that_a_deferred_node_of_an_inlined_branch_reads_first_is_kep
     program = mgx.parse_onnx_buffer(made.SerializeToString())
     program.compile(mgx.get_target("ref"))
     assert np.asarray(program.run({"x": np.ones((3, 2), np.float32)})[0]).tolist() == [[2], [2], [2]]
+
+
+def test_branches_of_different_ranks_in_a_row_are_copied_twice_at_most() -> None:
+    """Each doubles the copies: eight took six seconds."""
+    nodes, inputs, value = [], ["c0", "c1", "c2", "c3", "c4"], "x"
+    for c in inputs:
+        wider = [helper.make_node("Unsqueeze", [value, "axis"], [f"{c}wide"])]
+        same = [helper.make_node("Neg", [value], [f"{c}same"])]
+        then, other = (
+            helper.make_graph(body, c, [], [helper.make_empty_tensor_value_info(body[0].output[0])])
+            for body in (wider, same)
+        )
+        nodes.append(helper.make_node("If", [c], [f"{c}taken"], then_branch=then, else_branch=other))
+        nodes.append(helper.make_node("Neg", [value := f"{c}taken"], [value := f"{c}out"]))
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])]
+        + [helper.make_tensor_value_info(c, TensorProto.BOOL, []) for c in inputs],
+        [helper.make_empty_tensor_value_info(value)],
+        [numpy_helper.from_array(np.array([0]), "axis")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    program = mgx.parse_onnx_buffer(made.SerializeToString())
+    program.compile(mgx.get_target("ref"))
+    given = {c: np.bool_(c in ("c0", "c3", "c4")) for c in inputs}
+    assert np.asarray(program.run({"x": np.float32([1, 2]), **given})[0]).tolist() == [[[[-1, -2]]]]
+    (instance,) = program.executable.instances()  # type: ignore[union-attr]
+    assert sum(isinstance(ins.op, If) for _, ins in everywhere(instance.module)) == 1 + 2 + 4 * 3  # not 31
