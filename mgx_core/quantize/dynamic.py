@@ -19,7 +19,7 @@ from ..ops.reshape import Reshape
 from ..rules.outline import through_views
 from ..types import dtype as dt
 from .config import Quantizable, QuantizeConfig
-from .products import candidates, constant_bytes, name_of, names_in, prepare_chosen, quantize_weights
+from .products import candidates, name_of, names_in, prepare_chosen, quantize_weights, swept
 from .record import Layer, QuantizeReport, emptied
 
 __all__ = ["quantize_dynamic"]
@@ -51,9 +51,7 @@ def quantize_dynamic(
     before = prepare_chosen(main, config)
     for module in nested(main):
         _quantize_module(module, config, kept)
-    for module in [*nested(main)][::-1]:  # the enclosing module last, since it may hold their weights
-        module.sweep()
-    kept.bytes = before, constant_bytes(main)
+    kept.bytes = before, swept(main)
     program.executable = None
     return program
 

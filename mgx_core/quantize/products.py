@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from math import prod
+from typing import Final
 
 import numpy as np
 
 from ..compile.stages import RULES
 from ..errors import ParameterError, suggestion
+from ..hashing import sha256
 from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..log import log
@@ -30,16 +32,19 @@ from ..rules.outline import through_views
 from ..rules.selection import OPTIONAL
 from ..targets.groups import inline_groups
 from ..types import dtype as dt
-from ..types.argument import Array
+from ..types.argument import Argument, Array
 from ..types.dtype import DType
+from ..types.shape import AnyShape
 from .config import QuantizeConfig
 from .scales import rounded_with_error, scale_of
 from .unbounded import attention_products
 
 __all__ = [
     "add_bias", "candidates", "channel_axis", "constant_bytes", "constant_weights", "mean_shift", "name_of",
-    "place_literals", "prepare", "prepare_chosen", "quantize_tensor", "quantize_weights", "scaled",
+    "place_literals", "prepare", "prepare_chosen", "quantize_tensor", "quantize_weights", "scaled", "swept",
 ]  # fmt: skip
+
+LARGE: Final = 1024  # elements of a literal whose copies are found
 
 
 def prepare(main: Module) -> None:
@@ -126,6 +131,29 @@ def candidates(main: Module, config: QuantizeConfig, attention: bool = True) -> 
 def constant_bytes(main: Module) -> int:
     """Returns the bytes of all literals, also of nested modules."""
     return sum(i.shape.elements() * i.shape.dtype.bits // 8 for m in nested(main) for i in m if i.is_literal)
+
+
+def swept(main: Module) -> int:
+    """Removes what is no longer read, and copies of literals in branches and loops; returns the bytes of all literals."""
+    for module in [*nested(main)][::-1]:  # the enclosing module last, since it may hold their weights
+        module.sweep()
+    alike: dict[AnyShape, list[tuple[Instruction, Argument]]] = {}
+    for ins in (i for m in nested(main) for i in m):
+        if ins.literal is not None and ins.shape.elements() >= LARGE:
+            alike.setdefault(ins.result, []).append((ins, ins.literal))
+    for several in alike.values():
+        if len(several) == 1 or all(ins.parent is main for ins, _ in several):
+            continue
+        equal: dict[str, list[tuple[Instruction, Argument]]] = {}
+        for ins, value in several:
+            data = np.ascontiguousarray(value.value).view(np.uint8).data
+            equal.setdefault(sha256(data).hexdigest(), []).append((ins, value))
+        for copies in (c for c in equal.values() if len(c) > 1):
+            one = main.add_literal(copies[0][1], before=main.first)
+            main.replace_each({ins: one for ins, _ in copies})
+    for module in nested(main):
+        module.sweep()
+    return constant_bytes(main)
 
 
 def constant_weights(product: Instruction) -> tuple[Array, list[Instruction]]:

@@ -21,7 +21,7 @@ from ..types import dtype as dt
 from ..types.argument import Array
 from .calibrate import watch
 from .config import Calibration, Quantizable
-from .products import constant_bytes, name_of, place_literals, prepare
+from .products import constant_bytes, name_of, place_literals, prepare, swept
 from .record import Layer, QuantizeReport, emptied
 from .scales import signal_to_noise
 
@@ -69,9 +69,7 @@ def quantize_int4_weights(
             size //= 2
         noise = _replace(module, ins, weights, size, method, symmetric, second.get(ins))
         kept.layers.append(Layer(name_of(ins), ins.op.name, noise=noise))
-    for module in [*nested(main)][::-1]:  # the enclosing module last, since it may hold their weights
-        module.sweep()
-    kept.bytes = before, constant_bytes(main)
+    kept.bytes = before, swept(main)
     program.executable = None
     return program
 
