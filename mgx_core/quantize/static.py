@@ -12,8 +12,6 @@ from ..ir.instruction import Instruction
 from ..ir.module import Module, nested
 from ..log import log
 from ..ops.convert import Convert
-from ..ops.convolution import Convolution
-from ..ops.linear import Dot
 from ..plugins.manager import manager
 from ..types import dtype as dt
 from .calibrate import observe, require_batches
@@ -82,23 +80,24 @@ def quantize(
     if accuracy is not None:
         leave_inaccurate(trials, accuracy, budget)
     quantize_products(program, config, kept, seen, products)
-    kept.layers += _layers_inside(main)
+    kept.layers += _layers_inside(main, config)
     kept.bytes = before, constant_bytes(program.get_main_module())
     program.executable = None
     return program
 
 
-def _layers_inside(main: Module) -> list[Layer]:
-    """Returns the products of branches and loops, which stay in float, and warns of them."""
+def _layers_inside(main: Module, config: QuantizeConfig) -> list[Layer]:
+    """Returns the products of branches and loops, which stay in float, and warns of those that `config` chooses."""
     why = "it is in a branch or a loop, whose tensors are not calibrated"
     _, *inner = nested(main)
-    found = [Layer(name_of(i), i.op.name, kept=why) for m in inner for i in m if isinstance(i.op, (Dot, Convolution))]
-    if found:
+    found = [(i, reason) for m in inner for i, reason in candidates(m, config)]
+    chosen = [i for i, reason in found if not reason]
+    if chosen:
         log.warning(
             "%d products stay in float, as %r: %s (quantize_dynamic and quantize_int4_weights quantize products there)",
-            len(found), found[0].name, why,
+            len(chosen), name_of(chosen[0]), why,
         )  # fmt: skip
-    return found
+    return [Layer(name_of(i), i.op.name, kept=reason or why) for i, reason in found]
 
 
 class _Batches:

@@ -238,6 +238,8 @@ def test_products_in_branches(caplog: pytest.LogCaptureFixture) -> None:
     data = [{"x": x, "chosen": np.array([True])}]
     mgx.quantize_int8(network_in_branches(), mgx.get_target("ref"), data, report=report)
     assert ["in a branch" in layer.kept for layer in report.layers] == [True, True]
+    mgx.quantize_int8(network_in_branches(), mgx.get_target("ref"), data, ins_names=["convolution"], report=report)
+    assert [layer.kept for layer in report.layers] == ["dot is not in `ops`"] * 2
     (message,) = caplog.messages
     assert "2 products stay in float" in message
 
