@@ -146,8 +146,7 @@ def swept(main: Module) -> int:
             continue
         equal: dict[str, list[tuple[Instruction, Argument]]] = {}
         for ins, value in several:
-            data = np.ascontiguousarray(value.value).view(np.uint8).data
-            equal.setdefault(sha256(data).hexdigest(), []).append((ins, value))
+            equal.setdefault(sha256(np.asarray(value.value).tobytes()).hexdigest(), []).append((ins, value))
         for copies in (c for c in equal.values() if len(c) > 1):
             one = main.add_literal(copies[0][1], before=main.first)
             main.replace_each({ins: one for ins, _ in copies})
