@@ -523,20 +523,23 @@ def test_products_of_small_matrices(
 
 
 @waves
-@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
-def test_recurrent_layers(direction: Any, wave: int) -> None:
-    n, s, b, i, h = 1 + (direction == "bidirectional"), 5, 3, 4, 6
+@pytest.mark.parametrize(
+    ("direction", "h"), [("forward", 6), ("reverse", 6), ("bidirectional", 6), ("bidirectional", 130)]
+)
+def test_recurrent_layers(direction: Any, h: int, wave: int) -> None:
+    """The weights of few units stay in registers, those of more are read at each step."""
+    n, s, b, i = 1 + (direction == "bidirectional"), 5, 3, 4
     lens = np.array([5, 2, 3], np.int32)
-    for of in FLOATS:
+    for of in FLOATS if h == 6 else ["float32"]:
         limit = loose(of)
 
         def part(*dims: int, of: str = of) -> Array:
-            return (some(of, *dims) * dt.of(of).numpy.type(0.5)).astype(dt.of(of).numpy)
+            return (some(of, *dims) * dt.of(of).numpy.type(0.5 if h == 6 else 0.125)).astype(dt.of(of).numpy)
 
         w, r = part(n, 4 * h, i), part(n, 4 * h, h)
         full = [part(s, b, i), w, r, part(n, 8 * h), lens, part(n, b, h), part(n, b, h), part(n, 3 * h)]
         source = check(Lstm(hidden_size=h, direction=direction), full, wave, tolerance=limit)
-        assert len(source.launches) == s + 1  # the inputs of all steps first
+        assert len(source.launches) == (2 if h == 6 else s + 1)  # the inputs of all steps first
         check(Lstm(hidden_size=h, direction=direction, input_forget=True, clip=0.5), full[:3], wave, tolerance=limit)
         gru = [part(s, b, i), part(n, 3 * h, i), part(n, 3 * h, h), part(n, 6 * h), None, part(n, b, h)]
         check(Gru(hidden_size=h, direction=direction, linear_before_reset=True), gru, wave, tolerance=limit)

@@ -11,9 +11,10 @@ from opened_program import opened
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
-from mgx_core.ops.recurrent import Gru, Lstm
+from mgx_core.ops.recurrent import Gru, Lstm, Rnn
 from mgx_core.types.dim import symbol
 from mgx_gpu_hip.codegen.recurrent import recurrent
+from mgx_gpu_hip.codegen.recurrent_fma import resident_fma
 from mgx_gpu_hip.codegen.recurrent_resident import resident
 from mgx_gpu_hip.codegen.source import KernelSource
 from mgx_gpu_hip.target import GpuTarget
@@ -100,16 +101,47 @@ def test_sequences_are_spread_over_blocks(kind: type[Any], steps: int, wave: int
     same(run(source, given, inputs, outputs, wave), wanted, tolerance=LIMITS["float16"])
 
 
-@pytest.mark.parametrize(("of", "lengths"), [("float32", (20, 17, 32)), ("float16", (20, 5, 64))])
-def test_layers_of_changing_lengths_are_one_program(of: str, lengths: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("wave", [32, 64])
+@pytest.mark.parametrize(
+    ("kind", "hidden", "sequences", "units", "blocks"),
+    [(Lstm, 20, 11, 2, 2), (Lstm, 20, 3, 132, 3), (Gru, 48, 3, 2, 2), (Rnn, 150, 5, 132, 5), (Lstm, 48, 26, 1, 2)],
+)
+def test_weights_of_float32_stay_in_registers(
+    kind: type[Any], hidden: int, sequences: int, units: int, blocks: int, wave: int
+) -> None:
+    """Two layers of 48 units for 512 sequences took 675 and 660 us in one launch per step."""
+    steps, width = 4, 3
+    rng = np.random.default_rng(7)
+    op = kind(hidden_size=hidden, direction="reverse", **({"linear_before_reset": True} if kind is Gru else {}))
+
+    def part(*dims: int) -> Any:
+        return rng.standard_normal(dims).astype(np.float32) * np.float32(0.25)
+
+    given = [part(steps, sequences, width), part(1, op.gates * hidden, width), part(1, op.gates * hidden, hidden)]
+    given += [part(1, 2 * op.gates * hidden), None, part(1, sequences, hidden)]
+    inputs = [None if g is None else tensor(g.dtype.name, g.shape) for g in given]
+    result = op.compute(*given)
+    wanted = [np.asarray(w) for w in (result[:2] if kind is Lstm else [result])]
+    outputs = [tensor("float32", w.shape) for w in wanted]
+    source = resident_fma(op, inputs, outputs, traits(wave, units))
+    assert isinstance(source, KernelSource)
+    assert source.launches[-1].grid == (blocks, 1, 1)
+    same(run(source, given, inputs, outputs, wave), wanted, tolerance=LIMITS["float32"])
+
+
+@pytest.mark.parametrize(
+    ("of", "hidden", "lengths"),
+    [("float32", 130, (20, 17, 32)), ("float32", 16, (20, 50)), ("float16", 16, (20, 5, 64))],
+)
+def test_layers_of_changing_lengths_are_one_program(of: str, hidden: int, lengths: tuple[int, ...]) -> None:
     """A launch per step is one of up to twice as many, of which those after the last step do nothing."""
     built: list[mgx.Program] = []
     for device in (GpuTarget("host", 1), mgx.get_target("ref")):
         program, rng = mgx.Program(), np.random.default_rng(5)
         m = program.get_main_module()
         x = m.add_parameter("x", mgx.Shape(of, [symbol("t", 0, 999), 2, 24]))
-        w, r = (m.add_literal((rng.standard_normal((2, 64, n)) / 8).astype(of)) for n in (24, 16))
-        layer = m.add(mgx.op("lstm", hidden_size=16, direction="bidirectional"), x, w, r)
+        w, r = (m.add_literal((rng.standard_normal((2, 4 * hidden, n)) / 8).astype(of)) for n in (24, hidden))
+        layer = m.add(mgx.op("lstm", hidden_size=hidden, direction="bidirectional"), x, w, r)
         m.add_return([m.add(mgx.op("get_tuple_elem", index=n), layer) for n in range(2)])
         program.compile(device)
         built.append(program)

@@ -15,7 +15,7 @@ from .pointwise import kernel
 from .recurrent import activation_functions, at, cell_code, input_products, last_cell, unfit
 from .source import NAME, Buffer, DeviceTraits, KernelLaunch, KernelSource, Tensor, finish, storage_type, to_storage
 
-__all__ = ["resident"]
+__all__ = ["REGISTERS", "Writer", "one_launch", "resident"]
 
 REGISTERS = 65536  # per multiprocessor
 BESIDES = 72  # registers per thread besides the weights; twice as many sums take 40 more
@@ -36,8 +36,7 @@ def resident(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceT
     refused = unfit(op, x)
     if refused is not None:
         return refused
-    s, b, i = x.lens
-    h, directions, gates = op.hidden_size, op.directions, op.gates
+    b, h, directions, gates = x.lens[1], op.hidden_size, op.directions, op.gates
     if h % 16:
         return No("the number of hidden units must be a multiple of 16")
     if r.strides[2] != 1 or r.strides[1] % 8 or (directions > 1 and r.strides[0] % 8) or r.align < 16:
@@ -49,18 +48,27 @@ def resident(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceT
     if threads > 512 or threads * (weights + BESIDES + 5 * max(columns - 8, 0)) > REGISTERS:
         return No(f"the weights of {h} hidden units do not fit into registers")
     given = [x, w, r, bias, lens, h0, c0, peephole]
+    return one_launch(Writer(op, given, ys, columns), given, threads, traits)
+
+
+def one_launch(writer: Writer, given: list[Tensor | None], threads: int, traits: DeviceTraits) -> KernelSource:
+    """Returns the kernel of a writer, after the products of all inputs.  given: the eight operands."""
+    op, ys, columns = writer.op, writer.ys, writer.columns
+    x, w = given[:2]
+    assert x is not None and w is not None
+    s, b, i = x.lens
     names, buffers = pointers(given, ys)
-    text = activation_functions(op, fast=True)
-    text += kernel(NAME, [*names, "const float* inputs"], _Writer(op, given, ys, columns).lines(), threads)
+    text = activation_functions(op, fast=x.dtype is not dt.float32)
+    text += kernel(NAME, [*names, "const float* inputs"], writer.lines(), threads)
     product, before, space = input_products(op, x, w, traits)
-    grid = (ceil_div(b, columns), directions, 1)
+    grid = (ceil_div(b, columns), op.directions, 1)
     launches = [before, KernelLaunch(NAME, grid, (threads, 1, 1), (*buffers, Buffer("scratch", 0)))]
-    flops = 2 * s * directions * b * h * gates * (i + h)
+    flops = 2 * s * op.directions * b * op.hidden_size * op.gates * (i + op.hidden_size)
     return finish(op.name, text + product, launches, given, ys, scratch=[space], flops=flops)
 
 
-class _Writer:
-    """Generates the source of one kernel."""
+class Writer:
+    """Generates the source of one kernel, whose lanes own the elements of fragments of matrix units: units of sequences."""
 
     def __init__(self, op: Any, given: Sequence[Tensor | None], ys: Sequence[Tensor], columns: int) -> None:
         x, _, r, self.bias, self.lens, self.h0, self.c0, self.peephole = given
@@ -69,13 +77,14 @@ class _Writer:
         self.steps, self.batch, _ = x.lens
         self.h, self.gates, self.t = op.hidden_size, op.gates, storage_type(x.dtype)
         self.long = isinstance(op, Lstm)
+        self.state_count = self.h * LD
         self.used, self.multiply = ("FRAG_LEFT", "frag_mma_left") if columns <= 8 else ("FRAG_C", "frag_mma")
 
     def lines(self) -> list[str]:
         s, t = self.steps, self.t
         return [
             f"const u32 d = blockIdx.y, first = blockIdx.x * {self.columns}u;",
-            f"SHARED({t}, states, [2][{self.h * LD}]);",
+            f"SHARED({t}, states, [2][{self.state_count}]);",
             *self.weights(),
             *self.initial_states(),
             *self.places(),
@@ -102,23 +111,31 @@ class _Writer:
         """Returns a loop over a lane's elements: unit `j` of sequence `n`."""
         return [
             f"UNROLL for (int e = 0; e < {self.used}; ++e) {{",
-            f"  const u32 j = wave_id() * 16u + frag_row(e), column = frag_col(e), n = first + column / {self.apart}u;",
-            f"  const bool held = column < {self.columns * self.apart}u && column % {self.apart}u == 0;",
+            *(f"  {line}" for line in self.place()),
             f"  const bool inside = held && n < {self.batch}u;",
             *(f"  {line}" for line in body),
             "}",
         ]
 
+    def place(self) -> list[str]:
+        """Returns statements that declare unit `j`, the column of its state, sequence `n`, and whether the lane holds them."""
+        return [
+            f"const u32 j = wave_id() * 16u + frag_row(e), column = frag_col(e), n = first + column / {self.apart}u;",
+            f"const bool held = column < {self.columns * self.apart}u && column % {self.apart}u == 0;",
+        ]
+
+    def state_at(self, half: str) -> str:
+        return f"states[{half}][j * {LD} + column]"
+
+    def sum_of(self, gate: str) -> str:
+        return f"sums[{gate}].x[e]"
+
     def weights(self) -> list[str]:
         """Returns statements that load the weights to registers and the biases to shared memory."""
-        h, gates, r, t = self.h, self.gates, self.r, self.t
+        h, gates, t = self.h, self.gates, self.t
         lines = [
-            f"frag_a<{t}> weights[{gates}][{h // 16}];",
-            f"UNROLL for (int g = 0; g < {gates}; ++g)",
-            f"  UNROLL for (int k = 0; k < {h // 16}; ++k)",
-            f"    frag_load_a(weights[g][k], p2 + (u64)d * {r.strides[0]}u + (u64)(g * {h} + wave_id() * 16u) * {r.strides[1]}u"
-            f" + k * 16, {r.strides[1]});",
-            f"for (u32 k = threadIdx.x; k < {2 * h * LD}u; k += blockDim.x) states[0][k] = convert<{t}>(0.f);",
+            *self.load_weights(),
+            f"for (u32 k = threadIdx.x; k < {2 * self.state_count}u; k += blockDim.x) states[0][k] = convert<{t}>(0.f);",
         ]
         if self.bias is not None:
             lines += [
@@ -127,6 +144,17 @@ class _Writer:
             ]
         return [*lines, "__syncthreads();"]
 
+    def load_weights(self) -> list[str]:
+        """Returns statements that load the weights to registers."""
+        h, gates, r = self.h, self.gates, self.r
+        return [
+            f"frag_a<{self.t}> weights[{gates}][{h // 16}];",
+            f"UNROLL for (int g = 0; g < {gates}; ++g)",
+            f"  UNROLL for (int k = 0; k < {h // 16}; ++k)",
+            f"    frag_load_a(weights[g][k], p2 + (u64)d * {r.strides[0]}u + (u64)(g * {h} + wave_id() * 16u) * {r.strides[1]}u"
+            f" + k * 16, {r.strides[1]});",
+        ]
+
     def initial_states(self) -> list[str]:
         def begin(tensor: Tensor | None, n: int) -> str:
             return "0.f" if tensor is None else f"inside ? {at(tensor, n, 'd', 'n', 'j')} : 0.f"
@@ -134,7 +162,7 @@ class _Writer:
         body = [
             f"state[e] = {begin(self.h0, 5)};",
             *([f"memory[e] = {begin(self.c0, 6)};"] if self.long else []),
-            f"if (held) states[0][j * {LD} + column] = convert<{self.t}>(state[e]);",
+            f"if (held) {self.state_at('0')} = convert<{self.t}>(state[e]);",
         ]
         memory = f", memory[{self.used}]" if self.long else ""
         return [f"float state[{self.used}]{memory};", *self.each_element(body), "__syncthreads();"]
@@ -187,7 +215,7 @@ class _Writer:
             "if (!inside) continue;",
             f"float in[{gates}], back[{gates}];",
             f"UNROLL for (int g = 0; g < {gates}; ++g) {{",
-            "  in[g] = given[half][e][g], back[g] = sums[g].x[e];",
+            f"  in[g] = given[half][e][g], back[g] = {self.sum_of('g')};",
             "}",
         ]
         if self.bias is not None:
@@ -209,7 +237,7 @@ class _Writer:
         return [
             *lines,
             f"state[e] = now{', memory[e] = next' if self.long else ''};",
-            f"states[1 - half][j * {LD} + column] = convert<{self.t}>(now);",
+            f"{self.state_at('1 - half')} = convert<{self.t}>(now);",
             f"*target[e] = {to_storage(result, y.dtype)};",
             f"target[e] += forth * {y.strides[0]};",
         ]

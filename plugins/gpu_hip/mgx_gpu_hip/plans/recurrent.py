@@ -11,6 +11,7 @@ from mgx_core.targets.kernel_emission import Results
 
 from ..codegen.generators import Generator, computing
 from ..codegen.recurrent import evenly_spaced, recurrent
+from ..codegen.recurrent_fma import resident_fma
 from ..codegen.recurrent_resident import resident
 from ..emitter import GpuEmitter
 from .offer import emit_generated, offer
@@ -36,4 +37,5 @@ def _plan(name: str, write: Generator) -> None:
 
 
 _plan("resident", computing(resident))
+_plan("resident without matrix units", computing(resident_fma))
 _plan("stepwise", computing(recurrent))
