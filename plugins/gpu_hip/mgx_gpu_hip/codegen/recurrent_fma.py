@@ -34,14 +34,18 @@ def resident_fma(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Dev
     refused = unfit(op, x)
     if refused is not None:
         return refused
-    b, h, directions = x.lens[1], op.hidden_size, op.directions
+    s, b, _ = x.lens
+    h, directions = op.hidden_size, op.directions
+    if s == 1:
+        return No("one step uses the weights once, which more blocks read faster")
     for lanes in (4, 2):
         threads = ceil_div(h * lanes, traits.wave) * traits.wave
         together = next(n for n in (1, 2, 4) if n >= lanes or directions * ceil_div(b, n) <= traits.sm_count)
         weights = op.gates * ceil_div(h, VECTOR * lanes) * VECTOR
         spare = min(REGISTERS // threads, MOST_REGISTERS) - weights - BESIDES - together * op.gates
         if threads <= 512 and spare >= OWNED:
-            wanted = ceil_div(directions * b, traits.sm_count * together)
+            beside = REGISTERS // (threads * (weights + BESIDES + together * op.gates + OWNED))  # blocks hide latencies
+            wanted = ceil_div(directions * b, traits.sm_count * together * beside)
             owned = min(wanted, MOST_OWNED, spare // OWNED)
             return one_launch(_Writer(op, given, ys, lanes, together, owned), given, threads, traits)
     return No(f"the weights of {h} hidden units do not fit into registers")

@@ -58,7 +58,7 @@ def one_launch(writer: Writer, given: list[Tensor | None], threads: int, traits:
     assert x is not None and w is not None
     s, b, i = x.lens
     names, buffers = pointers(given, ys)
-    text = activation_functions(op, fast=x.dtype is not dt.float32)
+    text = activation_functions(op, fast=True)
     text += kernel(NAME, [*names, "const float* inputs"], writer.lines(), threads)
     product, before, space = input_products(op, x, w, traits)
     grid = (ceil_div(b, columns), op.directions, 1)
