@@ -45,8 +45,8 @@ def resident_fma(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Dev
         spare = min(REGISTERS // threads, MOST_REGISTERS) - weights - BESIDES - together * op.gates
         if threads <= 512 and spare >= OWNED:
             beside = REGISTERS // (threads * (weights + BESIDES + together * op.gates + OWNED))  # blocks hide latencies
-            wanted = ceil_div(directions * b, traits.sm_count * together * beside)
-            owned = min(wanted, MOST_OWNED, spare // OWNED)
+            most, blocks = min(MOST_OWNED, spare // OWNED), traits.sm_count * beside
+            owned = next((n for n in range(1, most) if directions * b <= blocks * together * n), most)
             return one_launch(_Writer(op, given, ys, lanes, together, owned), given, threads, traits)
     return No(f"the weights of {h} hidden units do not fit into registers")
 
