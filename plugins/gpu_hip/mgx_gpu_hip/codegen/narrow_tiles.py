@@ -1,4 +1,4 @@
-"""Tile sizes of low-precision products on matrix units, ranked by a cost model."""
+"""Tile sizes of products of bytes and 8-bit and 16-bit floats on matrix units, ranked by a cost model."""
 
 from __future__ import annotations
 
@@ -173,8 +173,8 @@ def tiles_by_time(
 ) -> list[Tile]:
     """Returns tile sizes for `count` products of [rows, depth] and [depth, columns], by estimated time.
 
-    whole: integer types; joint: include warpgroup tiles, if the device supports them; turns: also those with a warpgroup that
-    loads (one product whose operands are copied in aligned chunks); halves: operands are 16-bit floats; gathered: rows are
+    whole: see `Product.exact`; joint: include warpgroup tiles, if the device supports them; turns: also those with a warpgroup
+    that loads (one product whose operands are copied in aligned chunks); halves: operands are 16-bit floats; gathered: rows are
     windows of several pixels.
     """
     joint = joint and traits.arch in JOINT
