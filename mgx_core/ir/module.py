@@ -33,8 +33,7 @@ class Expansion(Protocol):
 class Module(InstructionList):
     """Instructions in execution order.
 
-    name: unique in its program; parent: the module whose instruction runs this one (None for ``main``).  Instructions may
-    read values of enclosing modules directly.
+    name: unique in its program.  Instructions may read values of enclosing modules directly.
     """
 
     def __init__(self, name: str = "main") -> None:
