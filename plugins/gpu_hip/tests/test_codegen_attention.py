@@ -28,6 +28,7 @@ from mgx_gpu_hip.codegen.attention import attention_microseconds
 from mgx_gpu_hip.codegen.attention_pattern import from_op
 from mgx_gpu_hip.codegen.extents import SymbolicInt
 from mgx_gpu_hip.codegen.source import DeviceTraits, KernelSource, Tensor
+from mgx_gpu_hip.compile.build import build
 from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.compile.source import signature
 
@@ -186,7 +187,7 @@ def test_warpgroups_have_code(case: str) -> None:
     _, ins, outs = warpgroup_case(case)
     source = generate(Attention(), ins, outs, traits(32, 1)._replace(shared_most=232448))
     assert isinstance(source, KernelSource)
-    assert compiler.compile(source.text, [], "sm_90")[:4] == b"\x7fELF"
+    assert build([source], "sm_90", compiler=compiler)[0].image[:4] == b"\x7fELF"
 
 
 @pytest.mark.parametrize(("arch", "launches"), [("sm_90", 1), ("sm_80", 2)])
@@ -204,7 +205,7 @@ def test_blocks_of_a_cluster_merge_their_sums(arch: str, launches: int) -> None:
         compiler = compiler_for(arch)
     except DeviceError as why:
         pytest.skip(str(why))
-    assert compiler.compile(source.text, [], arch)[:4] == b"\x7fELF"
+    assert build([source], arch, compiler=compiler)[0].image[:4] == b"\x7fELF"
 
 
 @pytest.mark.parametrize("why", ["architecture", "shared memory", "heads of 32", "keys by columns", "causal"])

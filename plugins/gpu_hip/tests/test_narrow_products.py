@@ -19,6 +19,7 @@ from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
 from mgx_gpu_hip.codegen.narrow_products import Windows, narrow_product
 from mgx_gpu_hip.codegen.narrow_tiles import HALF_TILES, TILES, tiles_by_time
 from mgx_gpu_hip.codegen.source import DeviceTraits
+from mgx_gpu_hip.compile.build import build
 from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.guarded import GuardedTarget
 from mgx_gpu_hip.library.cudnn_narrow import gelu_by_tanh
@@ -287,7 +288,7 @@ def test_clusters_that_split_sums_have_code(tile: Any) -> None:
     source = narrow_product(ins, [tensor("float16", (300, 400))], None, None, DeviceTraits(shared_most=232448), tile)
     assert not isinstance(source, mgx.No) and f"CLUSTER({tile.split})" in source.text
     assert source.launches[0].grid[0] % tile.split == 0
-    assert compiler.compile(source.text, [], "sm_90")[:4] == b"\x7fELF"
+    assert build([source], "sm_90", compiler=compiler)[0].image[:4] == b"\x7fELF"
 
 
 @pytest.mark.gpu
@@ -325,7 +326,7 @@ def test_joint_tiles_have_code(tile: Any, pair: tuple[str, str]) -> None:
     ins = [tensor(pair[0], (300, 256)), tensor(pair[1], (400, 256)), sums, None, None]
     out = tensor("float32" if dt.of(pair[0]).is_float else "int32", (300, 400))
     source = narrow_product(ins, [out], None, None, DeviceTraits(shared_most=232448), tile)
-    assert compiler.compile(source.text, [], "sm_90")[:4] == b"\x7fELF"
+    assert build([source], "sm_90", compiler=compiler)[0].image[:4] == b"\x7fELF"
 
 
 # image, filters and window, attributes; the fifth has more pixels in a window than a word has bits
@@ -534,7 +535,7 @@ def test_every_architecture_has_code(arch: str, pair: tuple[str, str]) -> None:
     out = tensor("float32" if pair[0][0] == "f" else "int32", (64, 64))
     traits = DeviceTraits(wave=wave, arch=arch, shared_most=65536)
     source = narrow_product(ins, [out], None, None, traits)
-    assert compiler.compile(source.text, [], arch)[:4] == b"\x7fELF"
+    assert build([source], arch, compiler=compiler)[0].image[:4] == b"\x7fELF"
 
 
 def test_steps_after_the_sums_read_rounded_members() -> None:

@@ -16,6 +16,7 @@ from mgx_core.types.dim import symbol
 from mgx_core.types.shape import row_major
 from mgx_gpu_hip.codegen.extents import SymbolicInt
 from mgx_gpu_hip.codegen.source import KernelSource, Tensor
+from mgx_gpu_hip.compile.build import build
 from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.guarded import GuardedTarget
 from mgx_gpu_hip.target import GpuTarget
@@ -213,4 +214,4 @@ def test_every_architecture_has_code(arch: str) -> None:
         out = tensor(of, (5, 16, 3, 4), channels_last((5, 16, 3, 4)))
         source = generate(made(mode, ratio=ratio), ins, [out], traits(64 if arch.startswith("gfx9") else 32, 0))
         assert isinstance(source, KernelSource)
-        assert compiler.compile(source.text, [], arch)[:4] == b"\x7fELF"
+        assert build([source], arch, compiler=compiler)[0].image[:4] == b"\x7fELF"
