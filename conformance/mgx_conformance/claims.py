@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from mgx_core import Launch, Operation, Reference
@@ -83,8 +84,13 @@ def false_claims(executable: Any, evaluated: set[str]) -> str:
             elif isinstance(ins.op.kernel, Reference):
                 return f"{ins.op.of.name} is reported on the target, but its kernel is the reference"
         on_host |= {op.partition("[")[0] for op in hosted}
-    control = {op.name for op in OPS if op.control or op is GetTupleElem}
-    hidden = evaluated - on_host - control
+    hidden = evaluated - on_host - _controls()
     if hidden:
         return f"the definition of {', '.join(sorted(hidden))} ran, but the placement report has it on the target"
     return ""
+
+
+@cache
+def _controls() -> frozenset[str]:
+    """Returns the ops that decide what runs, or only pass on results."""
+    return frozenset(op.name for op in OPS if op.control or op is GetTupleElem)

@@ -45,11 +45,9 @@ class Extensions:
 
 def plugged_passes(core: Rules, target: str, stage: str, options: CompileOptions) -> list[Pass]:
     """Returns the passes that plugins add to a stage; a rule whose name the core uses is prefixed with its table's name."""
-    taken = {r.name for r in core.rules}
-    return [
-        replace(p, rules=p.rules.apart_from(taken)) if isinstance(p, Rewrite) else p
-        for p in manager().passes(target, stage, options)
-    ]
+    found = manager().passes(target, stage, options)
+    taken = {r.name for r in core.rules} if found else set()
+    return [replace(p, rules=p.rules.apart_from(taken)) if isinstance(p, Rewrite) else p for p in found]
 
 
 def passes_of(core: Rules, target: Target, stage: str, context: Any, options: CompileOptions) -> list[Pass]:
