@@ -22,6 +22,7 @@ ELEMENTWISE, REDUCTION = "fuse-elementwise", "fuse-reductions"
 FULL = No("the group is full")
 EXTENTS = No("the group runs over other extents")
 AXES = No("the group reduces other axes")
+CHAINED = No("the group has a chain of as many reductions as a group may have")
 
 
 @dataclass
@@ -47,13 +48,15 @@ class FuseElementwise(CountingPass):
     pointwise ops on its result, or on the result broadcast back, join too: softmax, layer and group normalization become one
     group in any form.  A member never moves past an instruction that reads another member.
     reduce: whether reductions are grouped; costly: primitives that are not fused into the epilogues of integer products;
-    most: the most members of a group; inputs: the most inputs of a group, without scalar literals.
+    most: the most members of a group; inputs: the most inputs of a group, without scalar literals; chained: the most reductions
+    that a result of a group passes through, since compilers of kernels take minutes for some two dozen in a row.
     """
 
     reduce: bool = True
     costly: frozenset[str] = COSTLY
     most: int = 96
     inputs: int = 24
+    chained: int = 12
     name: str = "fuse-elementwise"
 
     def apply(self, module: Module) -> bool:
@@ -75,6 +78,8 @@ class _Fusion:
         self.names = names
         self.position = {ins: n for n, ins in enumerate(module)}
         self.of: dict[Instruction, _Cluster] = {}
+        # of each member: the reductions of its group in a row that it is based on
+        self.passed: dict[Instruction, int] = {}
         self.clusters: list[_Cluster] = []
         self.ends = ProductEnds(module, self.position, options.costly)
 
@@ -117,6 +122,12 @@ class _Fusion:
             joined.dims = dims
         joined.members.append(ins)
         self.of[ins] = joined
+        self.passed[ins] = self._passed(ins, joined)
+
+    def _passed(self, ins: Instruction, cluster: _Cluster) -> int:
+        """Returns the most reductions of the cluster in a row of which an operand is the result."""
+        read = [through_views(i) for i in ins.inputs]
+        return max((self.passed[i] for i in read if self.of.get(i) is cluster), default=0)
 
     def _unfit(self, cluster: _Cluster, dims: tuple[Dim, ...], read: Instruction) -> No | None:
         """Returns a refusal if a loop nest over `dims` that reads `read` cannot be fused with the cluster's."""
@@ -143,6 +154,7 @@ class _Fusion:
         cluster.axes = axes
         cluster.members.append(ins)
         self.of[ins] = cluster
+        self.passed[ins] = 1 + self._passed(ins, cluster)
 
     def _apart_from_reduction(self, cluster: _Cluster, source: Instruction, ins: Instruction) -> No | None:
         """Returns a refusal if a reduction cannot join the cluster of its operand, `source`."""
@@ -156,6 +168,8 @@ class _Fusion:
             return EXTENTS
         if cluster.axes not in (None, ins.op.reduced_axes(len(dims))):
             return AXES
+        if self.passed[source] >= self.options.chained:
+            return CHAINED
         return self._blocked(cluster, ins)
 
     def _sibling(self, ins: Instruction, dims: tuple[Dim, ...], axes: tuple[int, ...]) -> _Cluster:

@@ -826,6 +826,25 @@ module main
     )
 
 
+def test_the_most_reductions_in_a_row_of_a_group() -> None:
+    """Compilers of kernels take minutes for long chains."""
+    program = Program()
+    main = program.get_main_module()
+    x = main.add_parameter("x", Shape("float32", [3, 4]))
+    for _ in range(30):
+        total = main.add(op("multibroadcast", out_lens=[3, 4]), main.add(op("reduce_max", axes=[1]), x))
+        x = main.add(op("sub"), main.add(op("sin"), x), total)
+    beside = [main.add(op("reduce_sum", axes=[1]), main.add(op("exp"), x)) for _ in range(20)]
+    main.add_return([x, *beside])
+    before = program.clone()
+    Pipeline([Stage("given", (FuseElementwise(),))]).run(main)
+    chains = [sum(bool(i.op.combine) for i in g.modules[0]) for g in main if g.op.name == "fused_reduce"]
+    assert chains == [12, 12, 6 + 20]
+    values = [np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)]
+    for a, b in zip(evaluate_module(main, values), evaluate_module(before.get_main_module(), values), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 @pytest.mark.parametrize("reduced", [False, True])
 def test_a_later_product_reads_the_bytes_that_an_earlier_one_stored(reduced: bool) -> None:
     module = _rounded_sum_of_two_products(reduced)
