@@ -189,10 +189,10 @@ class ChangingExtents:
         """Returns the program with the ranks that extents from two on decide."""
         if self._opens is not None or self._target.own_memory:
             return None
-        from .open_ranks import OpenRanks
+        from .open_ranks import open_ranks
 
         on = self._target, self._context, self._options
-        return OpenRanks.program(self._module(), known, changing, *on, self._part, self._failing(changing))
+        return open_ranks(self._module(), known, changing, *on, self._part, self._failing(changing))
 
     def _failing(self, changing: frozenset[str]) -> Callable[[], None]:
         """Returns what to call once a program for these extents was compiled for single ones."""

@@ -32,19 +32,26 @@ class OpenPart(Part, Protocol):
 class OpenPieces(Runner):
     """Runs pieces for any values of the changing extents.
 
-    parts: the pieces with such extents; failed: called once a piece was compiled for single extents.
+    run: returns results, and what ran; parts: the pieces with such extents; failed: called once a piece was compiled for single
+    extents; fresh: as of `Runner`.
     """
 
-    def __init__(self, pieces: Pieces, parts: Sequence[OpenPart], failed: Callable[[], None]) -> None:
-        self._pieces = pieces
+    def __init__(
+        self,
+        run: Callable[[Sequence[Value]], tuple[list[Value], Sequence[PieceRunner]]],
+        parts: Sequence[OpenPart],
+        failed: Callable[[], None],
+        fresh: bool,
+    ) -> None:
+        self._run = run
         self._parts = parts
         self._failed = failed
         self._fails = False
         self._ran: Sequence[PieceRunner] = ()
-        self.fresh = pieces.fresh
+        self.fresh = fresh
 
     def run(self, args: Sequence[Value]) -> list[Value]:
-        results, self._ran = self._pieces.run(args)
+        results, self._ran = self._run(args)
         if not self._fails and any(part.closed for part in self._parts):
             self._fails = True
             self._failed()
@@ -85,9 +92,25 @@ class OpenPieces(Runner):
         pieces = Pieces.of(module, changing, piece, memory, open=True)
         if pieces is None:
             return None
+        return cls(pieces.run, parts, failed, pieces.fresh).opened(known, changing)
+
+    @classmethod
+    def whole(cls, part: OpenPart, failed: Callable[[], None]) -> OpenPieces:
+        """Returns the runner of one part that is the whole module."""
+
+        def run(args: Sequence[Value]) -> tuple[list[Value], Sequence[PieceRunner]]:
+            results, by = part.run(args, {})
+            return results, [by]
+
+        return cls(run, [part], failed, fresh=True)
+
+    def opened(self, known: Mapping[str, int], changing: frozenset[str], replaced: bool = False) -> OpenProgram:
+        """Returns the program for all values of the changing extents; the others are those of `known`.
+
+        replaced: as of `OpenProgram`.
+        """
         fixed = {name: n for name, n in known.items() if name not in changing}
-        runner = cls(pieces, parts, failed)
-        return OpenProgram(runner, partial(cls._fits, runner, fixed), runner.placements)
+        return OpenProgram(self, partial(self._fits, fixed), self.placements, replaced)
 
     def _fits(self, fixed: Mapping[str, int], given: Mapping[str, int]) -> bool:
         return not self._fails and all(given.get(name) == n for name, n in fixed.items())

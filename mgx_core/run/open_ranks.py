@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..compile.shape_specialization import needs_shapes, specialize_ranks
@@ -11,71 +11,39 @@ from ..ir.module import Module
 from ..ir.symbols import lone_symbols
 from ..options import CompileOptions
 from ..targets.open_program import OpenProgram
-from ..targets.placement import Placement
-from ..targets.runner import Runner
 from ..targets.target import Target
-from ..types.argument import Value
 from ..types.dim import Dim, symbol, symbols_of
 from ..types.shape import Shape, symbols_in
 from ..types.traced_int import SMALLEST
 from .open_pieces import OpenPart, OpenPieces
 
-__all__ = ["OpenRanks"]
+__all__ = ["open_ranks"]
 
 
-class OpenRanks(Runner):
-    """Runs a module with known ranks that takes the changing extents as arguments.
+def open_ranks(
+    module: Module,
+    known: Mapping[str, int],
+    changing: frozenset[str],
+    target: Target,
+    context: Any,
+    options: CompileOptions,
+    make: Callable[[Module, frozenset[str]], OpenPart],
+    failed: Callable[[], None],
+) -> OpenProgram | None:
+    """Returns the program of a module for all values of the changing extents; None if ranks remain unknown.
 
-    failed: called once it was compiled for single extents.
+    known: extents of a run; make: compiles a module for changing extents; failed: as of `OpenPieces`.
     """
-
-    def __init__(self, part: OpenPart, failed: Callable[[], None]) -> None:
-        self._part = part
-        self._failed = failed
-        self._closed = False
-        self._placed: Callable[[], Sequence[Placement]] = tuple
-        self.fresh = True
-
-    def run(self, args: Sequence[Value]) -> list[Value]:
-        results, by = self._part.run(args, {})
-        self._placed = lambda: by.placements
-        if not self._closed and self._part.closed:
-            self._closed = True
-            self._failed()
-        return results
-
-    @classmethod
-    def program(
-        cls,
-        module: Module,
-        known: Mapping[str, int],
-        changing: frozenset[str],
-        target: Target,
-        context: Any,
-        options: CompileOptions,
-        make: Callable[[Module, frozenset[str]], OpenPart],
-        failed: Callable[[], None],
-    ) -> OpenProgram | None:
-        """Returns the program of a module for all values of the changing extents; None if ranks remain unknown.
-
-        known: extents of a run; make: compiles a module for changing extents; failed: as in the constructor.
-        """
-        types = [p.result for p in module.parameters.values()]
-        if not changing <= frozenset[str]().union(*map(lone_symbols, types)) or not symbols_in(types) <= known.keys():
-            return None
-        ranked = _ranked(module, known, changing, target, context, options)
-        if ranked is None:
-            return None
-        found = OpenPieces.program(ranked, known, changing, make, failed)
-        if found is None:
-            fixed = {name: n for name, n in known.items() if name not in changing}
-            runner = cls(make(ranked, changing), failed)
-
-            def fits(given: Mapping[str, int]) -> bool:
-                return not runner._closed and fixed.items() <= given.items()
-
-            found = OpenProgram(runner, fits, lambda: runner._placed(), replaced=True)
-        return found._replace(fits=lambda given: min(given[n] for n in changing) >= SMALLEST and found.fits(given))
+    types = [p.result for p in module.parameters.values()]
+    if not changing <= frozenset[str]().union(*map(lone_symbols, types)) or not symbols_in(types) <= known.keys():
+        return None
+    ranked = _ranked(module, known, changing, target, context, options)
+    if ranked is None:
+        return None
+    found = OpenPieces.program(ranked, known, changing, make, failed)
+    if found is None:
+        found = OpenPieces.whole(make(ranked, changing), failed).opened(known, changing, replaced=True)
+    return found._replace(fits=lambda given: min(given[n] for n in changing) >= SMALLEST and found.fits(given))
 
 
 def _ranked(
