@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf, prod
 from typing import Any, Final
 
-from mgx_core import Kernels, Module, No, Shape
+from mgx_core import Kernels, Module, Shape
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group, PointwiseGroup
 from mgx_core.ops.convolution import Convolution
@@ -18,14 +17,13 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.dtype import DType
 
-from ..codegen.generators import Inputs
 from ..codegen.narrow_operands import CHUNK, Windows
-from ..codegen.narrow_products import HALVES, narrow_product
+from ..codegen.narrow_products import HALVES
 from ..codegen.narrow_tiles import JOINT, half_microseconds, tiles_by_time
-from ..codegen.source import DeviceTraits, KernelSource, Tensor
 from ..emitter import DEVICE_ALIGNMENT, GpuEmitter, has_traced, tensor_of
 from .convolutions import library_us, to_channels_last
 from .epilogues import read_group
+from .narrow_products import TILE_RANKS, Form, write
 from .offer import offer
 from .product_groups import ProductGroup
 from .products import BANDWIDTH, COPY
@@ -33,29 +31,8 @@ from .products import BANDWIDTH, COPY
 __all__ = ["PLANS"]
 
 PLANS = Kernels("gpu")
-OPERANDS: Final = 5  # kernel operands of `narrow_product` before those of the epilogue
-TILE_RANKS: Final = 3  # tile sizes that are tried where kernels are timed
 WORTH: Final = 0.97  # of the libraries' measured time, below which the estimate must be
 READ: Final = 4e6  # bytes per microsecond that an epilogue reads
-
-
-@dataclass(frozen=True)
-class Form:
-    """Parameters of a kernel: the windows, whether an epilogue is fused, and the rank of the tile size by estimated time."""
-
-    windows: Windows
-    fused: bool
-    tile_rank: int
-
-
-def write(
-    op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
-) -> KernelSource | No:
-    if not op.fused:
-        return narrow_product(xs, ys, None, op.windows, traits, op.tile_rank)
-    given = xs[OPERANDS:]
-    after = ProductGroup.fixed(modules[0], given, Convolution).finish(given, ys[0].lens, OPERANDS)
-    return narrow_product(xs, ys, after, op.windows, traits, op.tile_rank)
 
 
 def _plan(tile_rank: int) -> None:

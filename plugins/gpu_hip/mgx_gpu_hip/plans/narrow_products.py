@@ -13,6 +13,7 @@ from mgx_core import Kernels, Module, No, Operation, Shape
 from mgx_core import dtype as dt
 from mgx_core.errors import Refused
 from mgx_core.ops.control import Group, PointwiseGroup
+from mgx_core.ops.convolution import Convolution
 from mgx_core.ops.quantized_product import QuantConvolution, QuantDot
 from mgx_core.targets.group_checks import around
 from mgx_core.targets.kernel_emission import Results
@@ -30,7 +31,7 @@ from .depthwise import is_narrow_depthwise
 from .offer import offer
 from .product_groups import ProductGroup
 
-__all__ = ["PLANS", "narrow", "narrow_group", "per_tensor", "summed_group"]
+__all__ = ["PLANS", "TILE_RANKS", "Form", "narrow", "narrow_group", "per_tensor", "summed_group", "write"]
 
 PLANS = Kernels("gpu")
 
@@ -65,10 +66,11 @@ narrow_group = around(*ANCHORS, when=narrow)
 def write(
     op: Any, xs: Inputs, ys: Sequence[Tensor], traits: DeviceTraits, modules: Sequence[Module] = ()
 ) -> KernelSource | No:
+    """Generates the kernel of a form, also of convolutions of 16-bit floats (`half_convolutions`)."""
     if not op.fused:
         return narrow_product(xs, ys, None, op.windows, traits, op.tile_rank)
     given = xs[OPERANDS:]
-    finish = ProductGroup.fixed(modules[0], given, *ANCHORS).finish(given, ys[0].lens, OPERANDS)
+    finish = ProductGroup.fixed(modules[0], given, *ANCHORS, Convolution).finish(given, ys[0].lens, OPERANDS)
     return narrow_product(xs, ys, finish, op.windows, traits, op.tile_rank)
 
 
