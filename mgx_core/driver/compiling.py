@@ -85,7 +85,7 @@ def compile_options(function: F) -> F:
 
 
 def names_target(given: Mapping[str, Any]) -> bool:
-    """True if the options name a target."""
+    """Returns True if the options name a target."""
     return any(given[n] for n in (*TARGETS, "target"))
 
 

@@ -102,7 +102,10 @@ def _entry(archive: zipfile.ZipFile, name: str, limit: int | None = None) -> byt
 
 
 def _check(value: Any) -> None:
-    """Errors: ParseError for anything but classes of arguments and results that torch's deserializer would import or evaluate."""
+    """Checks a serialized program.
+
+    Errors: ParseError for what torch's deserializer would import or evaluate, other than classes of arguments and results.
+    """
     if isinstance(value, list):
         for item in value:
             _check(item)
@@ -125,13 +128,16 @@ def _check(value: Any) -> None:
 
 def _remove_classes(value: Any) -> None:
     """Replaces the classes of arguments and results in a serialized program by tuples."""
-    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _remove_classes(item)
-    if isinstance(value, dict):
-        for key in {"in_spec", "out_spec"} & value.keys():
-            if isinstance(value[key], str):
-                version, spec = json.loads(value[key])
+    if isinstance(value, list):
+        for item in value:
+            _remove_classes(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if key in ("in_spec", "out_spec") and isinstance(item, str):
+                version, spec = json.loads(item)
                 value[key] = json.dumps([version, _without_classes(spec)])
+            else:
+                _remove_classes(item)
 
 
 def _callable(target: str) -> bool:
