@@ -36,7 +36,7 @@ SAMPLES = [
     ("gpu", "contract", 1, {"contract": 25}),
     ("gpu", "ops", 120, {"ops": 20}),
 ]
-PARTS = 8  # of the cases run in this process
+PARTS = 12  # of the cases run in this process
 
 
 def kit(target: str, folder: Path, *options: str, device: str = "host:1") -> dict[str, dict[str, int]]:

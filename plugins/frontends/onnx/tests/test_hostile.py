@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 HOSTILE = Path(__file__).parent / "hostile"
-PARTS = 6  # each starts two processes that import onnx
+PARTS = 8  # each starts two processes that import onnx
 KINDS = {
     "bytes", "structure", "attributes", "shapes", "indices", "integers", "empty", "memory", "images", "expressions", "initializers",
     "external", "sparse", "control", "depth", "length", "functions", "names",

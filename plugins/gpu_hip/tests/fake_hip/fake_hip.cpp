@@ -4,7 +4,7 @@
 #define PREFIX "hip"
 #include "driver.cpp"
 
-#include <regex>
+#include <regex.h>
 #include <string>
 
 namespace {
@@ -20,17 +20,30 @@ std::string read_file(const std::string& path) {
   }
   return out;
 }
+// A POSIX expression with one group; <regex> alone takes two seconds to compile.
+class Expression {
+ public:
+  explicit Expression(const char* text) { regcomp(&compiled, text, REG_EXTENDED); }
+  // Returns what the group matches in the line; nothing if the line does not match.
+  std::string operator()(const std::string& line) const {
+    regmatch_t found[2];
+    if (regexec(&compiled, line.c_str(), 2, found, 0)) return "";
+    return line.substr(found[1].rm_so, found[1].rm_eo - found[1].rm_so);
+  }
+
+ private:
+  regex_t compiled;
+};
 std::string entries(const std::string& text) {
   std::string out, space;
-  static const std::regex kernel("\\bKERNEL\\s*\\([^)]*\\)\\s*(\\w+)\\s*\\("), unit("^namespace (unit_\\w+)");
+  static const Expression kernel("\\bKERNEL\\s*\\([^)]*\\)\\s*(\\w+)\\s*\\("), unit("^namespace (unit_\\w+)");
   size_t start = text.find("#line 1 \"kernels.hip\"");
   for (size_t at = start; at < text.size();) {
     size_t end = text.find('\n', at);
     std::string line = text.substr(at, end - at);
-    std::smatch found;
-    if (std::regex_search(line, found, unit)) space = found[1].str() + "::";
-    if (std::regex_search(line, found, kernel))
-      out += (out.empty() ? "" : ", ") + std::string("EMU_ENTRY(\"") + found[1].str() + "\", " + space + found[1].str() + ", 1)";
+    if (std::string name = unit(line); !name.empty()) space = name + "::";
+    if (std::string name = kernel(line); !name.empty())
+      out += (out.empty() ? "" : ", ") + ("EMU_ENTRY(\"" + name + "\", " + space + name + ", 1)");
     if (end == std::string::npos) break;
     at = end + 1;
   }
