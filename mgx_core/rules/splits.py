@@ -67,6 +67,8 @@ def cut_up(mine: Instruction, reader: Instruction) -> _Cut | No | None:
         theirs = ranges(other)
         if theirs is None or list(theirs) != [axis] or theirs[axis][2] != 1:
             return No("x is read otherwise too")
+        if other.result == x.result:
+            return No("a slice of all of x is dropped first")
         if not one_user(other):
             return No("a slice has more than one user")
         found[other] = theirs[axis][:2]

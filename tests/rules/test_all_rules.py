@@ -418,3 +418,23 @@ module main
     )
     optimize_module(module, CompileOptions(validate=True), before="fuse")
     assert [i.name for i in module if i.name in ("mul", "div", "slice")] == ["div", "slice", "slice"]
+
+
+def test_a_slice_of_all_beside_empty_ones_is_dropped():
+    """The slices after the first user were not revisited, so that one of the whole tensor was left."""
+    module = parse_module(
+        """\
+module main
+  %x = @param["x"] -> float32[1, 4]
+  %1 = sin(%x)
+  %2 = slice[axes=[0], starts=[0], ends=[0]](%1)
+  %3 = exp(%2)
+  %4 = slice[axes=[0], starts=[0], ends=[1]](%1)
+  %5 = slice[axes=[0], starts=[1], ends=[1]](%1)
+  %6 = exp(%4)
+  %7 = exp(%5)
+  @return(%3, %6, %7)""",
+        STANDARD,
+    )
+    optimize_module(module, CompileOptions(validate=True), before="fuse")
+    assert all(i.inputs[0].result != i.result for i in module if i.name == "slice")
