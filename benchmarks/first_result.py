@@ -10,7 +10,9 @@ program from its file.  Programs are cached once they are compiled a second time
 Python's bytecode caches exist, as after an installation; if they did not, uncounted processes have written them.
 
 Seconds are processor time of the whole process, user and system, which other processes disturb least; MB is its peak resident
-memory.  peer: an interpreter with onnxruntime, by default this one.
+memory.  numpy's BLAS has one thread, in the peer's processes as well: a second one would wait actively for up to 100 ms from
+numpy's import on, which counts as processor time and is neither engine's.
+peer: an interpreter with onnxruntime, by default this one.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ class Used(NamedTuple):
 def used(python: str, kind: str, model: Path, saved: Path, cache: Path, parse: bool) -> Used:
     """Runs one child process to completion; parse: without the program cache.  Errors: CalledProcessError if it fails."""
     words = [python, "-c", CHILDREN[kind], str(model), str(saved)]
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "MGX_CPU_THREADS"), "2")
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "MGX_CPU_THREADS"), "2") | {"OPENBLAS_NUM_THREADS": "1"}
     ours = {"MGX_CACHE_DIR": str(cache), "MGX_KEEP_PROGRAMS": "0" if parse else ""}
     # otherwise sources are compiled in each process
     given = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
