@@ -49,3 +49,28 @@ def test_results_are_those_of_the_definition(name: str, of: str, device: int, mo
     ]
     got, wanted = (np.asarray(p.run(feed)[0]).astype(np.float32) for p in (program, exact))
     np.testing.assert_allclose(got, wanted, rtol=4 * dt.of(of).epsilon, atol=16 * dt.of(of).epsilon)
+
+
+def test_convolutions_of_other_sizes_share_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers of single pixels that differ in channels and in the image have one kernel, with these numbers as arguments."""
+    monkeypatch.setattr(half_convolutions, "JOINT", ("host32", "host64"))
+    rng = np.random.default_rng(3)
+    program = mgx.Program()
+    m = program.get_main_module()
+    sizes = {"a": (16, 24, 8), "b": (40, 16, 8), "c": (16, 24, 4), "d": (32, 48, 4)}
+    results = []
+    for name, (channels, filters, side) in sizes.items():
+        w = m.add_literal((rng.standard_normal((filters, channels, 1, 1)) / channels**0.5).astype(np.float16))
+        x = m.add_parameter(name, mgx.Shape("float16", (2, channels, side, side)))
+        results.append(m.add(mgx.op("relu"), m.add(mgx.op("convolution"), x, w)))
+    m.add_return(results)
+    feed = {k: rng.standard_normal((2, c, s, s)).astype(np.float16) for k, (c, _, s) in sizes.items()}
+    exact = program.clone()
+    exact.compile(mgx.get_target("ref"))
+    program.compile(GpuTarget("host", 1))
+    (instance,) = program.executable.instances()
+    names = [step.name for step in instance.plan.steps if step.name.startswith("narrow_convolution")]
+    assert len(names) == len(sizes)
+    assert len(set(names)) < len(sizes) - 1, names
+    for got, wanted in zip(program.run(feed), exact.run(feed), strict=True):
+        np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=4e-3, atol=4e-3)

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from .geometry import ceil_div, decompose, index_type, merge, offset_code
+from .geometry import Loop, ceil_div, decompose, index_type, merge, offset_code
 from .narrow_tiles import Tile
 from .source import Tensor, storage_type
 
@@ -55,6 +55,23 @@ class Product:
     def exact(self) -> bool:
         """True if units add up all products; they keep some 13 bits of sums of 8-bit floats."""
         return self.x.dtype.is_integer or self.x.dtype.size > 1
+
+    @property
+    def single(self) -> bool:
+        """True if windows are single pixels without padding, so that they are matrix rows."""
+        w = self.windows
+        assert w is not None
+        ends = [(n - 1) * s for n, s in zip(self.places[1:], w.stride, strict=True)]
+        inside = all(end < high for end, high in zip(ends, self.x.lens[2:], strict=True))
+        return all(k == 1 for k in w.kernel) and not any(w.begins) and inside
+
+    @property
+    def row_loop(self) -> Loop:
+        """The extents of the rows, merged where possible, and the strides of x along them."""
+        if self.windows is None:
+            return merge(self.places, [self.x.strides[len(self.batch) : -1]])
+        steps = [s * t for s, t in zip(self.x.strides[2:], self.windows.stride, strict=True)]
+        return merge(self.places, [[self.x.strides[0], *steps]])
 
     def step(self, name: str) -> int:
         """Returns the stride along k of a row of x (a) or w (b)."""
@@ -140,7 +157,7 @@ class Loader:
         ragged = rows * per_row % self.threads != 0
         place = f"(q ^ e / {per_row}u % 8u)" if self.tile.joint else "q"
         lines = [f"const u8* {name}_row[{count}];"]
-        windowed = name == "a" and self.p.windows is not None and not self.plain
+        windowed = name == "a" and self.p.windows is not None and not self.p.single
         if windowed and self.masked:
             return self.masked_windows(count)
         axes = len(self.p.places) - 1
@@ -171,14 +188,6 @@ class Loader:
             "};",
         ]
         return lines
-
-    @property
-    def plain(self) -> bool:
-        """True if windows are single pixels without padding, so that they are matrix rows."""
-        w, p = self.p.windows, self.p
-        assert w is not None
-        inside = all((n - 1) * s < high for n, s, high in zip(p.places[1:], w.stride, p.x.lens[2:], strict=True))
-        return all(k == 1 for k in w.kernel) and not any(w.begins) and inside
 
     @property
     def masked(self) -> bool:
@@ -251,14 +260,11 @@ class Loader:
         p = self.p
         if name == "b":
             return [f"b_row[i] = {base} + (u64)r * {p.w.strides[-2]}u;"]
-        if p.windows is None:
-            loop = merge(p.places, [p.x.strides[len(p.batch) : -1]])
+        if p.windows is None or not axes:
+            loop = p.row_loop
             setup, names = decompose("r", loop.dims, "c")
             return [*setup, f"a_row[i] = {base} + ({offset_code(names, loop.strides[0], 0, 'u64')});"]
         setup, names = decompose("r", p.places, "c")
-        steps = [p.x.strides[0], *(s * t for s, t in zip(p.x.strides[2:], p.windows.stride, strict=True))]
-        if not axes:
-            return [*setup, f"a_row[i] = {base} + ({offset_code(names, steps, 0, 'u64')});"]
         lines = [*setup, f"a_row[i] = {base} + (u64){names[0]} * {p.x.strides[0]}u;"]
         for n, (step, begin) in enumerate(zip(p.windows.stride, p.windows.begins, strict=True)):
             lines.append(f"a_at[i][{n}] = (i32){names[n + 1]} * {step} - {begin};")

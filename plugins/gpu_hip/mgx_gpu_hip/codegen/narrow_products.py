@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from mgx_core import No
 from mgx_core import dtype as dt
 
+from .extents import SymbolicInt, varies
 from .geometry import aligned, ceil_div, decompose, merge
 from .narrow_operands import CHUNK, Loader, Product, Windows, bytewise
 from .narrow_tiles import GROUP_WAVES, Tile, tiles_by_time
@@ -81,11 +83,12 @@ def narrow_product(
         if tile >= len(tiles):
             return No(f"only {len(tiles)} tile sizes fit on the device")
         tile = tiles[tile]
-    text = _Writer(p, tile, traits.wave, ys, after, zeros)
     count = ceil_div(p.columns, tile.columns) * ceil_div(p.rows, tile.rows)
     most = traits.sm_count * max(tile.resident, 1) if tile.turns else count
     grid = (min(count, most) * tile.split, 1, math.prod(p.batch))
     flops = 2 * p.rows * p.columns * (p.depth // x.dtype.size) * math.prod(p.batch)
+    shared = _with_arguments(p)
+    text = _Writer(shared, tile, traits.wave, ys, after, ZeroPoints(shared, sums, x_zero, w_zero))
     ahead, lines = text.ahead(), text.lines()
     if not text.early:
         ahead, lines = [], [*ahead, *lines]
@@ -115,6 +118,32 @@ def _product(x: Tensor, w: Tensor, y: Tensor, windows: Windows | None) -> Produc
         return No("the image is not channels last")
     columns, depth = w.lens[0] // windows.group, inner * math.prod(windows.kernel)
     return Product(x, w, (windows.group,), (y.lens[0], *y.lens[2:]), columns, depth, windows)
+
+
+def _with_arguments(p: Product) -> Product:
+    """Returns a product of matrices with extents and strides that become arguments, so that layers of other sizes share a kernel.
+
+    Windows of several pixels stay as they are: their loops divide by constants.
+    """
+    if p.windows is not None and (p.windows.group > 1 or not p.single):
+        return p
+    if len(p.row_loop.dims) > 1 or any(type(n) is not int for t in (p.x, p.w) for n in (*t.lens, *t.strides)):
+        return p
+    depth, axis = _argument("depth", p.depth), 1 if p.windows else len(p.x.lens) - 1
+    x = p.x._replace(
+        lens=tuple(depth if a == axis else n for a, n in enumerate(p.x.lens)),
+        strides=tuple(_argument(f"x{a}", n) for a, n in enumerate(p.x.strides)),
+    )
+    wide = depth if p.w.lens[-1] == p.depth else _argument("wide", p.w.lens[-1])
+    steps = [_argument(f"w{a}", n) for a, n in enumerate(p.w.strides)]
+    w = p.w._replace(lens=(*p.w.lens[:-1], wide), strides=tuple(steps))
+    places = tuple(_argument(f"place{a}", n) for a, n in enumerate(p.places))
+    return replace(p, x=x, w=w, places=places, columns=_argument("columns", p.columns), depth=depth)
+
+
+def _argument(name: str, n: int) -> int:
+    """Returns a number that becomes an argument of the kernel; 0 and 1 stay, since they select other statements."""
+    return SymbolicInt.symbol(name, n) if type(n) is int and n > 1 else n
 
 
 class _Writer:
@@ -376,6 +405,8 @@ class _Writer:
         setup, places = decompose("r", rows.dims, "c")
         names = [*self.outer, *places, "cv"]
         flat = [[*s[0], *rows.strides[n], s[2]] for n, s in enumerate(strides)]
+        if varies(self.p.depth):
+            flat = [[_argument(f"at{n}_{a}", step) for a, step in enumerate(steps)] for n, steps in enumerate(flat)]
         fixed = self.after.fixed_reads(flat[len(self.ys) :], names, width, places) if self.after else []
         row = [
             *setup,
