@@ -23,7 +23,7 @@ from mgx_gpu_hip.compile.build import build
 from mgx_gpu_hip.compile.compilers import compiler_for
 from mgx_gpu_hip.guarded import GuardedTarget
 from mgx_gpu_hip.library.cudnn_narrow import gelu_by_tanh
-from mgx_gpu_hip.plans.narrow_products import TILE_RANKS
+from mgx_gpu_hip.plans.narrow_products import TILE_RANKS, padded
 from mgx_gpu_hip.target import GpuTarget
 
 UNITS = {"mma": (32, 1), "mfma": (64, 2), "wmma": (32, 3), "scalar32": (32, 0), "scalar64": (64, 0)}
@@ -338,6 +338,8 @@ WINDOWS = {
     "large": ((1, 16, 11, 12), (16, 7, 7), dict(padding=(3, 3))),
     "one axis": ((2, 16, 70), (16, 5), dict(padding=(2,))),
     "cropped": ((1, 16, 9, 9), (16, 3, 3), dict(padding=(1, -2, 0, 1))),
+    "words": ((2, 12, 9, 11), (24, 3, 3), dict(padding=(1, 1))),
+    "pairs of words": ((1, 24, 9, 10), (16, 1, 1), {}),
 }
 
 
@@ -349,7 +351,7 @@ def test_windows_of_each_kind_of_tile(tile: Any, name: str, zero: bool) -> None:
     x_lens, (filters, *window), attributes = WINDOWS[name]
     rng, op = np.random.default_rng(5), QuantConvolution(**attributes)
     x, w = numbers(rng, "int8", x_lens), numbers(rng, "int8", (filters, x_lens[1], *window))
-    rows = np.ascontiguousarray(np.moveaxis(w, 1, -1).reshape(filters, -1))
+    rows = padded(np.moveaxis(w, 1, -1).reshape(filters, -1))
     point = np.array(-3, np.int8)
     y = op.compute(x, w, *([point] if zero else []))
     ins = [tensor("int8", x.shape, channels_last(x.shape)), tensor("int8", rows.shape), None, None, None]
@@ -478,7 +480,7 @@ def test_rows_of_patches_are_loaded_at_once(padding: tuple[int, int], wide: bool
     program.compile(GpuTarget("host", 1))
     steps = program.executable.instances()[0].runner.schedule.steps
     (text,) = (s.source.text for s in steps if s.name.startswith("narrow_convolution"))
-    assert ("narrow_copy16(to, x + (a_at" in text) is wide
+    assert ("narrow_copy<16>(to, x + (a_at" in text) is wide
 
 
 @pytest.mark.pairs

@@ -10,9 +10,10 @@ from .geometry import Loop, ceil_div, decompose, index_type, merge, offset_code
 from .narrow_tiles import Tile
 from .source import Tensor, storage_type
 
-__all__ = ["CHUNK", "Loader", "Product", "Windows", "bytewise"]
+__all__ = ["BITS", "CHUNK", "PIECES", "Loader", "Product", "Windows", "bytewise"]
 
 CHUNK: Final = 16  # bytes per load
+PIECES: Final = (16, 8, 4)  # bytes per load of a window
 BITS: Final = 32  # of a word with a bit for each element of a window
 
 
@@ -77,13 +78,29 @@ class Product:
         """Returns the stride along k of a row of x (a) or w (b)."""
         return 1 if self.windows is not None or name == "b" else self.x.strides[-1]
 
-    def copied(self, name: str) -> bool:
-        """Returns True if rows of x (a) or w (b) are aligned chunks."""
+    def copied(self, name: str, size: int = CHUNK) -> bool:
+        """Returns True if rows of x (a) or w (b) are aligned pieces of `size` bytes."""
         x, windows = (self.x, self.windows) if name == "a" else (self.w, None)
         rows = x.strides[:-1] if windows is None else x.strides[:1] + x.strides[2:]
         inner = x.lens[-1] if windows is None else x.lens[1] // windows.group  # weights are padded to whole chunks
-        steps = all(s % CHUNK == 0 for s in rows)
-        return steps and inner % CHUNK == 0 and self.step(name) == 1 and x.align % CHUNK == 0
+        steps = all(s % size == 0 for s in rows)
+        return steps and inner % size == 0 and self.step(name) == 1 and x.align % size == 0
+
+    @property
+    def piece(self) -> int:
+        """Bytes of a window that are copied at a time: of one pixel, aligned; 1 if these are not even words."""
+        return next((size for size in PIECES if self.copied("a", size)), 1)
+
+    @property
+    def rows_of_x(self) -> bool:
+        """True if windows are rows of x: single pixels, which are copied in whole chunks."""
+        return self.single and (self.copied("a") or not self.masked)
+
+    @property
+    def masked(self) -> bool:
+        """True if windows consist of aligned pieces, each of one pixel, and a word has a bit for each pixel of a window."""
+        assert self.windows is not None
+        return self.piece > 1 and math.prod(self.windows.kernel) <= BITS
 
 
 def bytewise(x: Tensor, axis: int) -> Tensor:
@@ -157,9 +174,9 @@ class Loader:
         ragged = rows * per_row % self.threads != 0
         place = f"(q ^ e / {per_row}u % 8u)" if self.tile.joint else "q"
         lines = [f"const u8* {name}_row[{count}];"]
-        windowed = name == "a" and self.p.windows is not None and not self.p.single
-        if windowed and self.masked:
-            return self.masked_windows(count)
+        windowed = name == "a" and self.p.windows is not None and not self.p.rows_of_x
+        if windowed and self.p.masked:
+            return self.masked_windows()
         axes = len(self.p.places) - 1
         if windowed:
             lines.append(f"i32 {name}_at[{count}][{axes}];")
@@ -189,20 +206,16 @@ class Loader:
         ]
         return lines
 
-    @property
-    def masked(self) -> bool:
-        """True if windows consist of aligned chunks, each of one pixel, and a word has a bit for each pixel of a window."""
-        assert self.p.windows is not None
-        return self.p.copied("a") and math.prod(self.p.windows.kernel) <= BITS
-
-    def masked_windows(self, count: int) -> list[str]:
+    def masked_windows(self) -> list[str]:
         """Returns the statements of `operand` for windows whose pixels inside the image are bits of a word.
 
-        A chunk then takes few instructions: its address is the sum of its row's and its step's, its condition one bit.
+        A piece then takes few instructions: its address is the sum of its row's and its step's, its condition one bit.
         """
         p, t, w = self.p, self.tile, self.p.windows
         assert w is not None
-        per_row = t.depth // CHUNK
+        size = p.piece
+        per_row = t.depth // size
+        count = ceil_div(t.rows * per_row, self.threads)
         inner = p.x.lens[1] // w.group
         steps = (p.x.strides[0], *p.x.strides[2:])
         kind = index_type(p.x).replace("u", "i")
@@ -224,15 +237,15 @@ class Loader:
         ragged = t.rows * per_row % self.threads != 0
         tap_setup, tap = decompose(f"k / {inner}u", w.kernel, "t")
         moves = [f"({kind}){i} * {d * s}" for i, d, s in zip(tap, w.dilation, steps[1:], strict=True)]
-        whole = self.threads % per_row == 0  # each chunk of a thread has the same place in its row
+        whole = self.threads % per_row == 0  # each piece of a thread has the same place in its row
         common = [
-            f"const u32 k = step * {t.depth}u + q * {CHUNK}u;",
+            f"const u32 k = step * {t.depth}u + q * {size}u;",
             *tap_setup,
             f"const {kind} moved = {' + '.join([*moves, f'({kind})(k % {inner}u)'])};",
             f"const u32 bit = k < {p.depth}u ? 1u << k / {inner}u : 0u, fill = k < {p.depth}u ? outside : pad_a;",
         ]
         at_q = f"threadIdx.x % {per_row}u" if whole else f"e % {per_row}u"
-        place = f"(q ^ e / {per_row}u % 8u)" if t.joint else "q"
+        place = "q" if not t.joint else f"(q ^ e / {per_row}u % 8u * {CHUNK // size}u)"
         chosen = [f"const u32 q = {at_q};", *common]
         return [
             f"{kind} a_at[{count}];",
@@ -249,8 +262,8 @@ class Loader:
             f"    const u32 e = threadIdx.x + i * {self.threads}u;",
             *([f"    if (e >= {t.rows * per_row}u) break;"] if ragged else []),
             *(f"    {line}" for line in chosen if not whole),
-            f"    u8* const to = room + slot * {t.stage_bytes}u + e / {per_row}u * {t.pitch}u + {place} * {CHUNK}u;",
-            "    narrow_copy16(to, x + (a_at[i] + moved), (a_inside[i] & bit) != 0u, fill);",
+            f"    u8* const to = room + slot * {t.stage_bytes}u + e / {per_row}u * {t.pitch}u + {place} * {size}u;",
+            f"    narrow_copy<{size}>(to, x + (a_at[i] + moved), (a_inside[i] & bit) != 0u, fill);",
             "  }",
             "};",
         ]

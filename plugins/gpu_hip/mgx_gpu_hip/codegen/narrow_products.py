@@ -79,7 +79,9 @@ def narrow_product(
         )
         halves, gathered = x.dtype in HALVES, windows is not None and math.prod(windows.kernel) > 1
         count = math.prod(p.batch)
-        tiles = tiles_by_time(p.rows, p.columns, p.depth, count, traits, p.exact, joint, turns, halves, gathered)
+        piece = p.piece if halves else CHUNK
+        sizes = p.rows, p.columns, p.depth, count, traits
+        tiles = tiles_by_time(*sizes, p.exact, joint, turns, halves, gathered, piece)
         if tile >= len(tiles):
             return No(f"only {len(tiles)} tile sizes fit on the device")
         tile = tiles[tile]
@@ -125,7 +127,7 @@ def _with_arguments(p: Product) -> Product:
 
     Windows of several pixels stay as they are: their loops divide by constants.
     """
-    if p.windows is not None and (p.windows.group > 1 or not p.single):
+    if p.windows is not None and (p.windows.group > 1 or not p.rows_of_x):
         return p
     if len(p.row_loop.dims) > 1 or any(type(n) is not int for t in (p.x, p.w) for n in (*t.lens, *t.strides)):
         return p

@@ -153,6 +153,8 @@ HALF_TILES: Final = (
 ROLE_REGISTERS: Final = {1: (72, 184), 2: (72, 216), 3: (80, 144)}
 REGISTERS: Final = 65536  # of a multiprocessor with wgmma; a thread has at most 255
 JOINT: Final = ("sm_90",)  # architectures with wgmma
+# by the bytes of x that are copied at a time, the time to load a byte over that in whole chunks; 1: one by one, without copies
+LOADS: Final = {16: 1.0, 8: 1.5, 4: 2.5, 1: 20.0}
 FINISHED: Final = 8.2  # sums per cycle to which a multiprocessor with wgmma applies an epilogue
 COSTLY: Final = 3.0  # the same, for an epilogue with the error function
 # by the blocks of a cluster, the share of all multiprocessors that clusters can use: each lies in one group of 16 or 18
@@ -170,25 +172,27 @@ def tiles_by_time(
     turns: bool = True,
     halves: bool = False,
     gathered: bool = False,
+    piece: int = 16,
 ) -> list[Tile]:
     """Returns tile sizes for `count` products of [rows, depth] and [depth, columns], by estimated time.
 
     whole: see `Product.exact`; joint: include warpgroup tiles, if the device supports them; turns: also those with a warpgroup
     that loads (one product whose operands are copied in aligned chunks); halves: operands are 16-bit floats; gathered: rows are
-    windows of several pixels.
+    windows of several pixels; piece: bytes of x that are copied at a time.
     """
     joint = joint and traits.arch in JOINT
 
     def fits(t: Tile) -> bool:
-        if t.joint and (not joint or _registers(t, whole) > _registers_most(t)):
+        addresses = 2 * t.rows * t.depth // (piece * t.waves * 32) if piece < 16 else 0  # of a thread's pieces
+        if t.joint and (not joint or _registers(t, whole) + addresses > _registers_most(t)):
             return False
         if t.turns and (not turns or count > 1):
             return False
         return t.shared <= traits.shared_most and t.waves * traits.wave <= traits.max_threads
 
     if halves:
-        fitting = filter(fits, TILES + HALF_TILES)
-        return sorted(fitting, key=lambda t: half_microseconds(t, rows, columns, depth, count, traits, gathered))
+        fitting, sizes = filter(fits, TILES + HALF_TILES), (rows, columns, depth, count, traits)
+        return sorted(fitting, key=lambda t: half_microseconds(t, *sizes, gathered, False, piece))
     return sorted(filter(fits, TILES), key=lambda t: microseconds(t, rows, columns, depth, count, traits, whole))
 
 
@@ -214,8 +218,11 @@ def microseconds(
     traits: DeviceTraits,
     whole: bool = True,
     finished: float = FINISHED,
+    piece: int = 16,
 ) -> float:
     """Returns estimated microseconds, fitted to measurements on an H200; finished: as `FINISHED`, for warpgroup tiles.
+
+    piece: as for `tiles_by_time`.
 
     Per cycle a multiprocessor multiplies 1,000 int8, or half as many 8-bit floats, which ``mma.sync`` widens there; it reads 36
     bytes from L2.
@@ -230,9 +237,9 @@ def microseconds(
     busy = min(resident, ceil_div(blocks, int(traits.sm_count * CLUSTERED[t.split])))
     steps = ceil_div(depth, t.depth * t.split)
     if t.joint:
-        return 0.25 + _joint_cycles(t, blocks, busy, steps, traits.sm_count, whole, finished) / 1700
+        return 0.25 + _joint_cycles(t, blocks, busy, steps, traits.sm_count, whole, finished, piece) / 1700
     units = busy * t.rows * t.columns * t.depth / (1000 if whole else 500)
-    loads = busy * (t.rows + t.columns) * t.depth / 36
+    loads = busy * (t.rows * LOADS[piece] + t.columns) * t.depth / 36
     alone = 120 + 45 * t.depth / 32 / t.apart  # cycles per step of a block that has the multiprocessor to itself
     finished = 1 / FINISHED if traits.arch in JOINT else 0
     end = 1500 + busy * t.rows * t.columns * ((1 + t.apart / 4) / 40 + finished)
@@ -249,18 +256,21 @@ def half_microseconds(
     traits: DeviceTraits,
     gathered: bool,
     costly: bool = False,
+    piece: int = 16,
 ) -> float:
     """Returns estimated microseconds of a product of 16-bit floats, of `depth` bytes.
 
-    gathered: rows are windows of several pixels; costly: the error function follows.  The error of some 200 convolutions of 18
-    networks is 17 % (root mean square).
+    gathered: rows are windows of several pixels; costly: the error function follows; piece: as for `tiles_by_time`.  The error of
+    some 200 convolutions of 18 networks is 17 % (root mean square).
     """
     factor = 1.2 if t.turns else 1.15 if t.joint else 1.35 if gathered else 1.1
     finished = COSTLY if costly else FINISHED
-    return factor * microseconds(t, rows, columns, depth, count, traits, finished=finished)
+    return factor * microseconds(t, rows, columns, depth, count, traits, finished=finished, piece=piece)
 
 
-def _joint_cycles(t: Tile, blocks: int, busy: int, steps: int, sm_count: int, whole: bool, finished: float) -> float:
+def _joint_cycles(
+    t: Tile, blocks: int, busy: int, steps: int, sm_count: int, whole: bool, finished: float, piece: int
+) -> float:
     """Returns estimated cycles of warpgroup tiles; the error of 85 measured products is 11 % (root mean square).
 
     Per cycle a multiprocessor multiplies 3,200 bytes, reads 73, and finishes 8.2 sums, or 9 if a warpgroup loads; adding up 128
@@ -269,7 +279,7 @@ def _joint_cycles(t: Tile, blocks: int, busy: int, steps: int, sm_count: int, wh
     """
     sums = t.rows * t.columns
     units = busy * sums * t.depth / 3200
-    loads = busy * (t.rows + t.columns) * t.depth / 73
+    loads = busy * (t.rows * LOADS[piece] + t.columns) * t.depth / 73
     waiting = 550 if t.stages < 6 else 1100 / (t.stages - 2)
     alone = 0 if t.turns and t.consumers > 1 else waiting + sums * t.depth / 6600
     step = max(units, loads, alone) + (0 if whole else 1.3 * busy * sums / 128)

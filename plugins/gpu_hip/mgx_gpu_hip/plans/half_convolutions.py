@@ -17,13 +17,13 @@ from mgx_core.targets.kernel_emission import Results
 from mgx_core.targets.values import Value, channels_last
 from mgx_core.types.dtype import DType
 
-from ..codegen.narrow_operands import CHUNK, Windows
+from ..codegen.narrow_operands import BITS, CHUNK, PIECES, Windows
 from ..codegen.narrow_products import HALVES
 from ..codegen.narrow_tiles import JOINT, half_microseconds, tiles_by_time
 from ..emitter import DEVICE_ALIGNMENT, GpuEmitter, has_traced, tensor_of
 from .convolutions import library_us, to_channels_last
 from .epilogues import read_group
-from .narrow_products import TILE_RANKS, Form, write
+from .narrow_products import TILE_RANKS, Form, padded, write
 from .offer import offer
 from .product_groups import ProductGroup
 from .products import BANDWIDTH, COPY
@@ -79,8 +79,13 @@ def _emit(
         raise Refused("an extent is 0")
     if rank not in (3, 4, 5):
         raise Refused(f"the libraries convolve up to three spatial axes, got {rank - 2}")
-    if w.lens[1] * dtype.size % CHUNK:
-        raise Refused("the channels of a group are not whole chunks of 16 bytes")
+    piece = next((size for size in PIECES if w.lens[1] * dtype.size % size == 0 and _direct(x, size)), 0)
+    direct = piece > 0
+    piece = piece or next((size for size in PIECES if w.lens[1] * dtype.size % size == 0), 0)
+    if not piece or (piece < CHUNK and prod(w.lens[2:]) > BITS):
+        raise Refused(
+            "the channels of a group are not whole words, or those of a large window not whole chunks of 16 bytes"
+        )
     outputs = () if group is None else group.body.outputs
     results = [o.shape.lens() for o in outputs] or [lens]
     types = [o.shape.dtype for o in outputs] or [dtype]
@@ -89,27 +94,29 @@ def _emit(
     symbolic = group is not None and any(p.result.dynamic() for p in group.body.parameters.values())
     reads = [] if group is None else [v for v, used in zip(args, group.epilogue_reads(), strict=True) if used]
     costly = group is not None and _is_costly(group.body)
-    own = _estimated_us(e, op, w, lens, costly) + sum(tensor_of(v).nbytes for v in reads) / READ
-    own += 0.0 if _direct(x) else COPY + 2 * tensor_of(x).nbytes / BANDWIDTH
+    own = _estimated_us(e, op, w, lens, costly, piece) + sum(tensor_of(v).nbytes for v in reads) / READ
+    own += 0.0 if direct else COPY + 2 * tensor_of(x).nbytes / BANDWIDTH
     if not e.exhaustive and own > WORTH * _library_us(e, op, x, w, modules, args, types):
         raise Refused("the libraries are faster")
     strides, dilations, begins, _ = op.sliding(x.lens[2:], w.lens[2:])
     order = (0, *range(2, rank), 1)
-    rows = e.derived_constant(w, ("windows", order), lambda a: a.transpose(order).reshape(a.shape[0], -1))
+    rows = e.derived_constant(w, ("windows", order), lambda a: padded(a.transpose(order).reshape(a.shape[0], -1)))
     if rows is None:
+        if prod(w.lens[1:]) * dtype.size % CHUNK:
+            raise Refused("the weights are computed, and their rows are not whole chunks of 16 bytes")
         rows = e.copy(w, channels_last(w.lens)).view_at(0, Shape(dtype, [w.lens[0], prod(w.lens[1:])]))
     outs = [e.allocate(t, lens, channels_last(lens)) for t in types]
     form = Form(Windows(tuple(w.lens[2:]), strides, dilations, begins, op.group), group is not None, tile_rank)
     extra = () if group is None else group.epilogue_args(args, lambda v: not symbolic or e.is_constant(v))
-    e.kernel(write, form, modules, [x if _direct(x) else to_channels_last(e, x), rows, None, None, None, *extra], outs)  # type: ignore[arg-type]
+    e.kernel(write, form, modules, [x if direct else to_channels_last(e, x), rows, None, None, None, *extra], outs)  # type: ignore[arg-type]
     return outs[0] if len(outs) == 1 else tuple(outs)
 
 
-def _direct(x: Value) -> bool:
-    """Returns True if the pixels of an image are aligned chunks, with adjacent channels; there may be gaps between them."""
+def _direct(x: Value, size: int) -> bool:
+    """Returns True if an image's pixels are aligned to `size` bytes, with adjacent channels; there may be gaps between them."""
     steps = [s for a, s in enumerate(x.strides) if a != 1]
-    whole = x.strides[1] == 1 and all(s * x.shape.dtype.size % CHUNK == 0 for s in steps)
-    return whole and x.align(DEVICE_ALIGNMENT) % CHUNK == 0
+    whole = x.strides[1] == 1 and all(s * x.shape.dtype.size % size == 0 for s in steps)
+    return whole and x.align(DEVICE_ALIGNMENT) % size == 0
 
 
 def _is_costly(body: Module) -> bool:
@@ -117,12 +124,12 @@ def _is_costly(body: Module) -> bool:
     return any(isinstance(i.op, Pointwise) and "erf" in primitives(type(i.op).scalar) for i in body)
 
 
-def _estimated_us(e: GpuEmitter, op: Any, w: Value, lens: Sequence[int], costly: bool) -> float:
+def _estimated_us(e: GpuEmitter, op: Any, w: Value, lens: Sequence[int], costly: bool, piece: int) -> float:
     """Returns estimated microseconds of the kernel with the best tile, without the operands of the epilogue."""
     depth, gathered = prod(w.lens[1:]) * w.shape.dtype.size, prod(w.lens[2:]) > 1
     sizes = lens[0] * prod(lens[2:]), w.lens[0] // op.group, depth, op.group, e.context.traits
-    tile = tiles_by_time(*sizes, turns=op.group == 1, halves=True, gathered=gathered)[0]
-    return half_microseconds(tile, *sizes, gathered, costly)
+    tile = tiles_by_time(*sizes, turns=op.group == 1 and piece == CHUNK, halves=True, gathered=gathered, piece=piece)[0]
+    return half_microseconds(tile, *sizes, gathered, costly, piece)
 
 
 def _library_us(

@@ -31,7 +31,7 @@ from .depthwise import is_narrow_depthwise
 from .offer import offer
 from .product_groups import ProductGroup
 
-__all__ = ["PLANS", "TILE_RANKS", "Form", "narrow", "narrow_group", "per_tensor", "summed_group", "write"]
+__all__ = ["Form", "PLANS", "TILE_RANKS", "narrow", "narrow_group", "padded", "per_tensor", "summed_group", "write"]
 
 PLANS = Kernels("gpu")
 
@@ -157,7 +157,7 @@ def _windows(e: GpuEmitter, op: Any, x: Value, w: Value, moved: bool) -> tuple[F
     kernel = tuple(w.lens[2:])
     strides, dilations, begins, ends = op.sliding(x.lens[2:], kernel)
     order = (0, *range(2, rank + 2), 1)
-    matrix = e.derived_constant(w, ("windows", order), lambda a: _padded(a.transpose(order).reshape(a.shape[0], -1)))
+    matrix = e.derived_constant(w, ("windows", order), lambda a: padded(a.transpose(order).reshape(a.shape[0], -1)))
     sums = None
     if matrix is None:
         packed = e.copy(w, channels_last(w.lens))
@@ -194,7 +194,7 @@ def _matrices(e: GpuEmitter, x: Value, w: Value, lens: Sequence[int], moved: boo
     shared = all(n == 1 or not s for n, s in zip(w.lens[:-2], w.strides[:-2], strict=True))
     if shared and len(w.lens) > 2:
         w = w.view_at(0, Shape(w.shape.dtype, w.lens[-2:], w.strides[-2:]))
-    packed = e.derived_constant(w, ("rows of columns",), lambda a: _padded(np.swapaxes(a, -1, -2)))
+    packed = e.derived_constant(w, ("rows of columns",), lambda a: padded(np.swapaxes(a, -1, -2)))
     sums = None
     if packed is None:
         order = [*range(len(w.lens) - 2), len(w.lens) - 1, len(w.lens) - 2]
@@ -213,8 +213,8 @@ def _matrices(e: GpuEmitter, x: Value, w: Value, lens: Sequence[int], moved: boo
     return Form(None), [x, packed, sums]
 
 
-def _padded(rows: Array) -> Array:
-    """Returns rows of bytes zero-padded to a multiple of 16."""
+def padded(rows: Array) -> Array:
+    """Returns rows zero-padded to a multiple of 16 elements."""
     wide = np.zeros((*rows.shape[:-1], -(-rows.shape[-1] // CHUNK) * CHUNK), rows.dtype)
     wide[..., : rows.shape[-1]] = rows
     return wide

@@ -36,6 +36,7 @@ struct Fiber {
 };
 struct Copy {
   void* to;
+  int size;
   char bytes[16];
 };
 struct Copies {
@@ -219,9 +220,9 @@ void* shared(const void* key, unsigned long bytes) {
   }
   return r->at;
 }
-void async_copy(void* to, const void* from) {
-  Copy c = {to, {}};
-  if (from) memcpy(c.bytes, from, 16);
+void async_copy(void* to, const void* from, int bytes) {
+  Copy c = {to, bytes, {}};
+  if (from) memcpy(c.bytes, from, bytes);
   any_copies = true;
   copies[current].open.push_back(c);
 }
@@ -233,7 +234,7 @@ void async_wait(int left) {
   auto& groups = copies[current].groups;
   int done = (int)groups.size() - left;
   for (int i = 0; i < done; ++i)
-    for (Copy& c : groups[i]) memcpy(c.to, c.bytes, 16);
+    for (Copy& c : groups[i]) memcpy(c.to, c.bytes, c.size);
   if (done > 0) groups.erase(groups.begin(), groups.begin() + done);
 }
 void cluster_wait() {

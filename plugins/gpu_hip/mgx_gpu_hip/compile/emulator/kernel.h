@@ -16,7 +16,7 @@ struct Emulator {
   const char* (*gather)(const void* value, unsigned bytes);                       // all lanes' values, at a stride of 64 bytes
   unsigned long long (*ballot)(bool value);
   void* (*shared)(const void* key, unsigned long bytes);  // the block's array of a SHARED declaration; key 0: dynamic
-  void (*async_copy)(void* shared, const void* global);
+  void (*async_copy)(void* shared, const void* global, int bytes);
   void (*async_commit)();
   void (*async_wait)(int left);
   void (*pause)();     // lets other threads run; some of them must make progress until all threads have paused twice

@@ -37,22 +37,28 @@ template <class T, int N> DEV void stv(void* p, vec<T, N> v) {
   *(W*)p = u.w;
 }
 
-// Copies 16 bytes from global to shared memory, zeros if not `valid`; complete after async_wait, visible to other threads after a
-// barrier.  async_commit ends a group; async_wait<N> waits until at most N of the thread's newest groups are in flight.
-DEV void async_copy16(void* shared, const void* global, bool valid = true) {
+// async_copy<N>: copies N (4, 8 or 16) bytes from global to shared memory, zeros if not `valid`; complete after async_wait, visible
+// to other threads after a barrier.  async_commit ends a group; async_wait<N> waits until at most N of the thread's newest groups
+// are in flight.
+template <int N> DEV void async_copy(void* shared, const void* global, bool valid = true) {
 #if GPU_CUDA && __CUDA_ARCH__ >= 800
   u32 to = (u32)__cvta_generic_to_shared(shared);
-  int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
+  int bytes = valid ? N : 0;
+  if (N == 16)
+    asm volatile("cp.async.cg.shared.global [%0],[%1],16,%2;" ::"r"(to), "l"(global), "r"(bytes) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0],[%1],%2,%3;" ::"r"(to), "l"(global), "n"(N), "r"(bytes) : "memory");
 #elif GPU_HOST
-  if ((u64)shared % 16 || (valid && (u64)global % 16)) emulator->misaligned(valid ? global : shared, 16);
-  emulator->async_copy(shared, valid ? global : 0);
+  if ((u64)shared % N || (valid && (u64)global % N)) emulator->misaligned(valid ? global : shared, N);
+  emulator->async_copy(shared, valid ? global : 0, N);
 #else
-  words::w16 q = {0, 0, 0, 0};
-  if (valid) q = *(const words::w16*)global;
-  *(words::w16*)shared = q;
+  typedef typename words::of<N>::type W;
+  W q = {};
+  if (valid) q = *(const W*)global;
+  *(W*)shared = q;
 #endif
 }
+DEV void async_copy16(void* shared, const void* global, bool valid = true) { async_copy<16>(shared, global, valid); }
 DEV void async_commit() {
 #if GPU_CUDA && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");

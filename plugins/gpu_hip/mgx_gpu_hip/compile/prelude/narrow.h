@@ -295,7 +295,14 @@ template <class S> DEV void nfrag_store(S* p, u32 ld, const nfrag_c<S>& c) {
 #endif
 }
 
-// Copies 16 bytes to shared memory, `fill` in every byte if not `valid`; completes like async_copy16.
+// Copies N (4, 8 or 16) bytes to shared memory, `fill` in every byte if not `valid`; completes like async_copy.
+template <int N> DEV void narrow_copy(void* shared, const void* global, bool valid, u32 fill) {
+  if (valid || fill == 0) {
+    async_copy<N>(shared, global, valid);
+  } else {
+    UNROLL for (int i = 0; i < N / 4; ++i) ((u32*)shared)[i] = fill;
+  }
+}
 DEV void narrow_copy16(void* shared, const void* global, bool valid, u32 fill) {
   if (valid || fill == 0) {
     async_copy16(shared, global, valid);
