@@ -154,7 +154,7 @@ ROLE_REGISTERS: Final = {1: (72, 184), 2: (72, 216), 3: (80, 144)}
 REGISTERS: Final = 65536  # of a multiprocessor with wgmma; a thread has at most 255
 JOINT: Final = ("sm_90",)  # architectures with wgmma
 # by the bytes of x that are copied at a time, the time to load a byte over that in whole chunks; 1: one by one, without copies
-LOADS: Final = {16: 1.0, 8: 1.5, 4: 2.5, 1: 20.0}
+LOADS: Final = {16: 1.0, 8: 3.0, 4: 4.5, 1: 20.0}
 FINISHED: Final = 8.2  # sums per cycle to which a multiprocessor with wgmma applies an epilogue
 COSTLY: Final = 3.0  # the same, for an epilogue with the error function
 # by the blocks of a cluster, the share of all multiprocessors that clusters can use: each lies in one group of 16 or 18

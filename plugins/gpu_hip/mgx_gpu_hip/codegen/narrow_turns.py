@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from .geometry import ceil_div
 from .narrow_operands import Product
 from .narrow_tiles import GROUP_WAVES, ROLE_REGISTERS, Tile
 from .source import storage_type
@@ -31,7 +30,7 @@ def rings(t: Tile) -> list[str]:
 
 def produce(p: Product, t: Tile, tiles: int, corner: list[str], loader: list[str]) -> list[str]:
     """Returns statements with which a warpgroup loads all steps of the block's tiles; loader: see `Loader.lines`."""
-    steps = ceil_div(p.depth, t.depth)
+    steps = p.steps(t.depth)
     return [
         f"group_registers<{ROLE_REGISTERS[t.consumers][0]}, false>();",
         "u32 slot = 0, phase = 1;",
@@ -54,7 +53,7 @@ def consume(p: Product, t: Tile, tiles: int, down: int, mine: str, corner: list[
     It multiplies `down` times 64 rows of a tile, from its row `mine` on; corner: statements that declare the first row and column
     of `tile`; finish: those that finish the sums.
     """
-    steps = ceil_div(p.depth, t.depth)
+    steps = p.steps(t.depth)
     across = t.columns // 16
     ahead = steps if t.alternates else 0  # steps of the other warpgroup's tile
     skip = [f"slot += {ahead % t.stages}u, phase ^= {ahead // t.stages % 2}u;"]

@@ -34,7 +34,7 @@ def warpgroup_loop(p: Product, t: Tile, early: bool) -> list[str]:
     first steps of w are being loaded (see `first_weights`).
     """
     across = t.columns // 16
-    steps, whole = ceil_div(p.depth, t.depth), p.exact
+    steps, whole = p.steps(t.depth), p.exact
     pending = _pending(p, t)
     ahead = t.stages - 1 - pending
     each = f"UNROLL for (int j = 0; j < {across}; ++j)"
@@ -80,7 +80,7 @@ def warpgroup_loop(p: Product, t: Tile, early: bool) -> list[str]:
 
 def share_of_cluster(p: Product, t: Tile) -> list[str]:
     """Returns statements that declare the first step of a block of a cluster, and how many it takes."""
-    steps = ceil_div(p.depth, t.depth)
+    steps = p.steps(t.depth)
     share = ceil_div(steps, t.split)
     return [
         f"const u32 first = blockIdx.x % {t.split}u * {share}u;",
@@ -91,7 +91,7 @@ def share_of_cluster(p: Product, t: Tile) -> list[str]:
 def first_weights(p: Product, t: Tile) -> list[str]:
     """Returns statements that start to load w for the steps that are loaded before the loop."""
     ahead = t.stages - 1 - (_pending(p, t) if t.joint else 0)
-    first, count = ("", f"{ceil_div(p.depth, t.depth)}u") if t.split == 1 else ("first + ", "count")
+    first, count = ("", f"{p.steps(t.depth)}u") if t.split == 1 else ("first + ", "count")
     return [f"UNROLL for (u32 s = 0; s < {ahead}; ++s) if (s < {count}) load_b({first}s, s);"]
 
 
