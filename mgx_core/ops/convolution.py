@@ -14,13 +14,17 @@ from ..types.argument import Array
 from ..types.dim import Dim, ceil_div, compare, may_equal
 from ..types.dtype import DType, of
 from ..types.shape import Shape
+from .builder import Builder, Operand
 from .columns import EVERY, fold
+from .concat import Concat
 from .declaration import op
+from .movement import Transpose
 from .operation import Operation
 from .scalar import convert, widen
+from .slice import Slice
 from .window import Moves, explicit_padding, extent, padded, per_axis, sides, windows
 
-__all__ = ["Convolution", "ConvolutionBackwards", "convolve", "convolve_backwards"]
+__all__ = ["Convolution", "ConvolutionBackwards", "ConvolutionWeights", "convolve", "convolve_backwards"]
 
 CHUNK: Final = 1 << 23  # the most elements of unfolded windows in memory at a time
 
@@ -207,3 +211,68 @@ def convolve_backwards(
     begins, ends = sides(padding, len(dims))
     extra = extra or (0,) * len(dims)
     return padded(folded, [-b for b in begins], [p - e for p, e in zip(extra, ends, strict=True)])
+
+
+@op("convolution_weights", linear=(0, 1))
+class ConvolutionWeights(Operation):
+    """Gradient of a convolution's kernels: for each tap, the sum over all windows of the element under it times their gradient.
+
+    x [n, c, *s], gradient [n, m, *o] of one dtype -> [m, c/group, *lengths].  `padding`, `stride`, `dilation`: as of
+    `convolution`, whose windows over x must be as many as the gradient's elements.  Empty `padding` is 0 on every side, empty
+    `stride` and `dilation` are 1 on every axis.
+    Errors: ShapeError if ranks, channels, windows or attributes do not fit.  Source: PyTorch convolution_backward.
+    """
+
+    lengths: tuple[int, ...]
+    padding: tuple[int, ...] = ()
+    stride: tuple[int, ...] = ()
+    dilation: tuple[int, ...] = ()
+    group: int = 1
+
+    def infer(self, x: Shape, gradient: Shape) -> Shape:
+        channels = x.dims[1] // self.group if x.rank > 1 and self.group > 0 else 0
+        dims = (gradient.dims[1] if gradient.rank > 1 else 0, channels, *self.lengths)
+        rank = spatial(x, x.with_dims(dims), self.group, channels * self.group)
+        counts = self.sliding(rank).counts(x.dims[2:], self.lengths)
+        if gradient.dtype is not x.dtype or gradient.rank != x.rank:
+            raise ShapeError(f"x and gradient need one type and rank, got {x} and {gradient}")
+        for given, count in zip(gradient.dims, (x.dims[0], dims[0], *counts), strict=True):
+            if not may_equal(given, count):
+                raise ShapeError(f"{counts} windows of {x.dims[0]} images need as many gradients, got {gradient}")
+        return x.with_dims(dims)
+
+    def sliding(self, rank: int) -> Moves:
+        """Returns the windows' strides, dilations and padding."""
+        return Moves.of(self.stride, self.dilation, self.padding, rank)
+
+    def compute(self, x: Array, gradient: Array) -> Array:
+        group, moves, lens = self.group, self.sliding(x.ndim - 2), gradient.shape[2:]
+        wide = windows(padded(widen(x), moves.begins, moves.ends), self.lengths, moves.stride, moves.dilation, lens)
+        batch, m, channels = len(x), gradient.shape[1] // group, x.shape[1] // group
+        grads = widen(gradient).reshape(batch, group, m, math.prod(lens))
+        out = np.zeros((group, m, channels, *self.lengths), grads.dtype)
+        for place in itertools.product(*map(range, self.lengths)):
+            tap = wide[(EVERY, EVERY, *place)].reshape(batch, group, channels, math.prod(lens))
+            out[(EVERY, EVERY, EVERY, *place)] = np.matmul(grads, np.swapaxes(tap, 2, 3)).sum(0)
+        return convert(out.reshape(group * m, channels, *self.lengths), of(x.dtype))
+
+    def decompose(self, b: Builder, x: Operand, gradient: Operand) -> Operand:
+        """Returns convolutions of x with the gradient as kernels, one for each group: images are channels, strides dilations."""
+        axes = range(2, x.shape.rank)
+        swapped = Transpose(permutation=(1, 0, *axes))
+        stride, dilation, begins, ends = self.sliding(len(axes))
+        op = Convolution(stride=dilation, dilation=stride, padding=(*begins, *ends))
+        parts = []
+        for n in range(self.group):
+            image, kernels = (b.add(swapped, self._of_group(b, v, n)) for v in (x, gradient))
+            made = b.add(swapped, b.add(op, image, kernels))
+            if made.shape.dims[2:] != self.lengths:  # windows that strides left out
+                made = b.add(Slice(axes=tuple(axes), starts=(0,) * len(axes), ends=self.lengths), made)
+            parts.append(made)
+        return parts[0] if len(parts) == 1 else b.add(Concat(axis=0), *parts)
+
+    def _of_group(self, b: Builder, x: Operand, index: int) -> Operand:
+        if self.group == 1:
+            return x
+        width = int(x.shape.dims[1]) // self.group
+        return b.add(Slice(axes=(1,), starts=(index * width,), ends=((index + 1) * width,)), x)

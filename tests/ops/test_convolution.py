@@ -11,10 +11,13 @@ import pytest
 
 from mgx_core import dtype as dt
 from mgx_core.errors import MgxError
+from mgx_core.ir.interpreter import evaluate_module
+from mgx_core.ir.module import Module
 from mgx_core.ops.columns import Col2im, Im2col
-from mgx_core.ops.convolution import Convolution, ConvolutionBackwards, convolve
+from mgx_core.ops.convolution import Convolution, ConvolutionBackwards, ConvolutionWeights, convolve
 from mgx_core.ops.quantized_product import QuantConvolution
 from mgx_core.ops.sample import DeformConv
+from mgx_core.rules.decomposition import decomposed
 from mgx_core.types.dim import symbol
 from mgx_core.types.shape import Shape
 
@@ -130,6 +133,38 @@ def test_backwards_is_the_adjoint(group: int, stride: Any, padding: Any, dilatio
     forth = Convolution(**given).evaluate([x, w])
     assert forth.shape == y.shape
     assert np.sum(forth * y) == pytest.approx(np.sum(back * x), rel=1e-9)
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize(("stride", "padding", "dilation"), [((1, 1), (0, 0), (1, 1)), ((2, 3), (1, 0, 0, 1), (1, 2))])
+def test_gradient_of_weights_is_the_adjoint(group: int, stride: Any, padding: Any, dilation: Any) -> None:
+    x, w = rand(2, 6, 8, 9), rand(4, 6 // group, 3, 2)
+    given = dict(stride=stride, padding=padding, dilation=dilation, group=group)
+    forth = Convolution(**given).evaluate([x, w])
+    grad = rand(*forth.shape)
+    op = ConvolutionWeights(lengths=(3, 2), **given)
+    back = op.evaluate([x, grad])
+    assert np.sum(forth * grad) == pytest.approx(np.sum(back * w), rel=1e-9)
+    parts = decomposed(op, [Shape("double", v.shape) for v in (x, grad)])
+    assert isinstance(parts, Module)
+    (made,) = evaluate_module(parts, [x, grad])
+    assert np.allclose(np.asarray(made), back, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "gradient", "message"),
+    [
+        (dict(lengths=(3, 3)), (1, 2, 4, 3), r"\[3, 3\] windows of 1 images need as many gradients"),
+        (dict(lengths=(3, 3)), (2, 2, 3, 3), "of 1 images need as many gradients"),
+        (dict(lengths=(3,)), (1, 2, 3, 3), "one rank"),
+        (dict(lengths=(3, 3)), (1, 2, 3), "one type and rank"),
+        (dict(lengths=(3, 3), group=2), (1, 3, 3, 3), "do not divide into 2 groups"),
+        (dict(lengths=(3, 3), group=0), (1, 3, 3, 3), "group must be at least 1"),
+    ],
+)
+def test_refusals_of_gradients_of_weights(attributes: Any, gradient: Any, message: str) -> None:
+    with pytest.raises(MgxError, match=message):
+        ConvolutionWeights(**attributes).result([Shape("float", (1, 4, 5, 5)), Shape("float", gradient)])
 
 
 def test_backwards_same_padding_and_output_padding() -> None:

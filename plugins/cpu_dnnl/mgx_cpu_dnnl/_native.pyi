@@ -29,6 +29,8 @@ ARG_SRC: int
 ARG_DST: int
 ARG_WEIGHTS: int
 ARG_BIAS: int
+ARG_DIFF_WEIGHTS: int
+ARG_DIFF_DST: int
 ARG_ATTR_SCALES: int  # combined with an argument index by `|`
 ARG_ATTR_ZERO_POINTS: int  # likewise
 ARG_SRC_LAYER: int
@@ -174,6 +176,9 @@ def deconvolution(
     src: MemoryDesc, weights: MemoryDesc, bias: MemoryDesc | None, dst: MemoryDesc, **keywords: Unpack[Moves]
 ) -> Primitive:
     """Creates a transposed convolution; weights: as in `convolution` (ONNX's have i first and must be permuted)."""
+
+def convolution_weights(src: MemoryDesc, weights: MemoryDesc, dst: MemoryDesc, **keywords: Unpack[Moves]) -> Primitive:
+    """Creates the gradient of a convolution's weights from its operand and the gradient of its result."""
 
 def pooling(
     src: MemoryDesc,

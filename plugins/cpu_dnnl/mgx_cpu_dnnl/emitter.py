@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuEmitter", "NativeStep", "NotOpen", "is_traced"]
 
-LOOPS_TOO: Final = frozenset({"matmul", "convolution"})  # kinds of primitives that compiled loops replace
+LOOPS_TOO: Final = frozenset(
+    {"matmul", "convolution", "convolution_weights"}
+)  # kinds of primitives that compiled loops replace
 LEAST_COUNTED: Final = 4096  # numbers of a constant that is longer than needed
 
 Install: TypeAlias = Callable[[Any, Callable[[Buffer], int]], None]

@@ -1,4 +1,4 @@
-// Python bindings that build oneDNN primitives: convolution, deconvolution, pooling, matmul and reorder.
+// Python bindings that build oneDNN primitives: convolution and its weights' gradient, deconvolution, pooling, matmul and reorder.
 #include <map>
 
 #include <pybind11/stl.h>
@@ -41,6 +41,30 @@ PrimitivePtr windowed(const char *kind, Create create, dnnl_alg_kind_t algorithm
     return std::make_shared<Primitive>(kind,
             std::vector<int> {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST},
             Descs {src, weights, value_or_absent(bias), dst}, attributes_from(attributes), make);
+}
+
+// The gradient of a convolution's weights; src and dst: the convolution's operand and the gradient of its result.
+PrimitivePtr convolution_weights(const MemoryDesc &src, const MemoryDesc &weights, const MemoryDesc &dst,
+        const Dims &strides, const Dims &dilations, const Dims &begin, const Dims &end, const py::kwargs &attributes) {
+    check_lengths(src, static_cast<size_t>(src.desc.get_ndims()) - 2, {&strides, &dilations, &begin, &end});
+    Dims holes = dilations;
+    for (auto &d : holes)
+        --d;
+    auto make = [=](dnnl_primitive_desc_t *pd, const Descs &d, const_dnnl_primitive_attr_t attr) {
+        dnnl::primitive_desc_base forward; // oneDNN requires it as a hint
+        dnnl_primitive_desc_t hint = nullptr;
+        auto engine = cpu_engine().get();
+        const dnnl_status_t made = dnnl_convolution_forward_primitive_desc_create(&hint, engine, dnnl_forward_training,
+                dnnl_convolution_direct, d[0].get(), d[1].get(), nullptr, d[2].get(), strides.data(), holes.data(),
+                begin.data(), end.data(), attr);
+        if (made != dnnl_success) return made;
+        forward.reset(hint);
+        return dnnl_convolution_backward_weights_primitive_desc_create(pd, engine, dnnl_convolution_direct, d[0].get(),
+                d[1].get(), nullptr, d[2].get(), strides.data(), holes.data(), begin.data(), end.data(), hint, attr);
+    };
+    return std::make_shared<Primitive>("convolution_weights",
+            std::vector<int> {DNNL_ARG_SRC, DNNL_ARG_DIFF_WEIGHTS, DNNL_ARG_DIFF_DST}, Descs {src, weights, dst},
+            attributes_from(attributes), make);
 }
 
 dnnl_alg_kind_t find_algorithm(const std::map<std::string, dnnl_alg_kind_t> &kinds, const std::string &name) {
@@ -110,6 +134,8 @@ void bind_builders(py::module_ &module) {
             },
             src, py::arg("weights"), py::arg("bias"), dst, py::kw_only(), py::arg("strides"), py::arg("dilations"),
             py::arg("padding_begin"), py::arg("padding_end"));
+    module.def("convolution_weights", &convolution_weights, src, py::arg("weights"), dst, py::kw_only(),
+            py::arg("strides"), py::arg("dilations"), py::arg("padding_begin"), py::arg("padding_end"));
     module.def("pooling", &pooling, src, dst, py::kw_only(), py::arg("mode"), py::arg("kernel"), py::arg("strides"),
             py::arg("dilations"), py::arg("padding_begin"), py::arg("padding_end"));
     module.def("matmul", &matmul, src, py::arg("weights"), dst, py::arg("bias") = py::none());

@@ -23,11 +23,13 @@ dnnl::stream &cpu_stream() {
 
 namespace {
 
-// True if the implementation may synchronize its threads with barriers: oneDNN's gemm does, and so do its callers.  Verified for
-// the version that the package depends on; for any other version the answer is conservatively true.
+// True if the implementation may synchronize its threads with barriers: oneDNN's gemm does, and so do its callers; gradients of weights
+// add the parts of several threads.  Verified for the version that the package depends on; for any other version the answer is
+// conservatively true.
 bool may_wait_inside(const std::string &kind, const std::string &implementation) {
     const dnnl_version_t *version = dnnl_version();
     if (version->major != 3 || version->minor != 2) return true;
+    if (kind == "convolution_weights") return true;
     if (implementation.find("brg") != std::string::npos) return false;
     const bool recurrent = kind == "lstm" || kind == "gru" || kind == "lbr_gru" || kind == "vanilla_rnn";
     return recurrent || (implementation.find("gemm") != std::string::npos && kind != "convolution");
@@ -219,6 +221,7 @@ void bind_primitive(py::module_ &module) {
     };
     for (auto [name, value] : {Named {"ARG_SRC", DNNL_ARG_SRC}, {"ARG_DST", DNNL_ARG_DST},
                  {"ARG_WEIGHTS", DNNL_ARG_WEIGHTS}, {"ARG_BIAS", DNNL_ARG_BIAS},
+                 {"ARG_DIFF_WEIGHTS", DNNL_ARG_DIFF_WEIGHTS}, {"ARG_DIFF_DST", DNNL_ARG_DIFF_DST},
                  {"ARG_ATTR_SCALES", DNNL_ARG_ATTR_SCALES}, {"ARG_ATTR_ZERO_POINTS", DNNL_ARG_ATTR_ZERO_POINTS},
                  {"ARG_SRC_LAYER", DNNL_ARG_SRC_LAYER}, {"ARG_SRC_ITER", DNNL_ARG_SRC_ITER},
                  {"ARG_SRC_ITER_C", DNNL_ARG_SRC_ITER_C}, {"ARG_WEIGHTS_LAYER", DNNL_ARG_WEIGHTS_LAYER},
@@ -228,8 +231,8 @@ void bind_primitive(py::module_ &module) {
 }
 
 void record_recipes(py::module_ &module) {
-    for (const char *name : {"convolution", "deconvolution", "pooling", "matmul", "reorder", "lstm", "gru", "lbr_gru",
-                 "vanilla_rnn"}) {
+    for (const char *name : {"convolution", "convolution_weights", "deconvolution", "pooling", "matmul", "reorder", "lstm",
+                 "gru", "lbr_gru", "vanilla_rnn"}) {
         py::object build = module.attr(name);
         module.attr(name) = py::cpp_function(
                 [name, build](const py::args &args, const py::kwargs &keywords) {

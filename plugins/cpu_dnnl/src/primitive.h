@@ -41,6 +41,8 @@ public:
     const std::string &kind() const { return kind_; }
     int threads() const { return threads_; } // team size that it was planned for
     bool waits_inside() const { return waits_inside_; } // true if its threads synchronize with barriers
+    // true if it waits for as many threads as it was planned for, however many there are
+    bool needs_whole_team() const { return kind_ == "convolution_weights" && threads_ > 1; }
     const std::vector<int> &slots() const { return slots_; }
     const std::vector<int> &post_op_args() const { return attributes_.post_op_args; }
 

@@ -68,13 +68,13 @@ void Program::finish(bool touch) {
         movable_ = movable_ && !step->needs_caller();
     }
     most_threads_ = std::max(planned_threads_, thread_count());
-    compute_scratch();
     finished_ = true;
     if (results_.empty())
         for (size_t id = 0; id < values_.size(); ++id)
             if (values_[id].kind == Value::Kind::output) results_.push_back(static_cast<int>(id));
     py::gil_scoped_release nogil;
     run_concurrently(steps_.size(), [this](size_t i) { steps_[i]->prepare(); });
+    compute_scratch();
     if (!touch) return;
     Lease lease(*this, nullptr);
     for (auto &spec : outputs_) { // pre-fault the pages of the first results, too

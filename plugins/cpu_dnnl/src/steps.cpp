@@ -88,6 +88,14 @@ void PrimitiveStep::build(Frame &frame, size_t index) const {
     for (auto &a : args_)
         args.push_back({a.arg, frame.memory(a.desc.get(), a.ref)});
     args.push_back({DNNL_ARG_SCRATCHPAD, frame.scratchpad(primitive_->desc(DNNL_ARG_SCRATCHPAD).get())});
+    if (primitive_->needs_whole_team()) build_single(frame, index);
+}
+
+void PrimitiveStep::prepare() {
+    primitive_->prepare();
+    if (!primitive_->needs_whole_team()) return;
+    prepare_single(); // for runs in which the team does not gather
+    if (single_ == primitive_) throw Failure(Fault::unsupported, "oneDNN has no " + primitive_->kind() + " for one thread");
 }
 
 void PrimitiveStep::prepare_single() {
@@ -115,7 +123,8 @@ void PrimitiveStep::run(Frame &frame, size_t index, Team team) const {
     }
     Gathering gathering(primitive.threads());
     TeamSize size(gathering.complete() ? primitive.threads() : 1);
-    primitive.execute(frame.args(index, team.single));
+    const bool alone = !gathering.complete() && primitive.needs_whole_team();
+    (alone ? *single_ : primitive).execute(frame.args(index, alone || team.single));
 }
 
 // loops

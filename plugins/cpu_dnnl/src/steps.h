@@ -56,7 +56,7 @@ public:
     size_t scratch_bytes(int) const override;
     int planned_threads() const override { return primitive_->threads(); }
     void prepare_single() override;
-    void prepare() override { primitive_->prepare(); }
+    void prepare() override;
     void build_single(Frame &frame, size_t index) const override;
 
 private:

@@ -9,6 +9,7 @@ import numpy as np
 
 from mgx_core import Argument, CompileOptions, Kernels, Pass, Runner, Target
 from mgx_core.errors import DeviceError
+from mgx_core.ops.convolution import ConvolutionWeights
 from mgx_core.ops.norm import NORMS
 from mgx_core.ops.quantized import QUANTIZERS
 from mgx_core.passes.expand_composites import ExpandComposites
@@ -86,6 +87,8 @@ class GpuTarget(Target):
         """Errors: DeviceError without a device or architecture; with symbolic extents only the first run would report it."""
         if stage == "legalize":
             _choose_device(context, options)
+        if stage == "normalize":
+            return (ExpandComposites(frozenset({ConvolutionWeights})),)
         if stage == "fuse" and options.optimize:
             return JoinImages(), JoinRows(), JoinCaches(), JoinConcats(), JoinLookups(), JoinLaunches()
         if stage != "legalize":

@@ -39,6 +39,7 @@ LAZY: Final = {
     "attention_op": "attention:Attention",
     "bits": "bitwise:BitCast packing:PackInt4 packing:UnpackInt4",
     "coded_products": "coded_product:DequantDot",
+    "convolution_weights": "convolution:ConvolutionWeights",
     "coupling": "coupling:PairwiseCoupling",
     "extents": "fill:DimensionsOf fill:DynamicRange",
     "indexing": (

@@ -62,22 +62,15 @@ def _adjoint(n: Node, grad: Instruction, x: Instruction, w: Instruction, given: 
 
 
 def _weight_gradient(n: Node, x: Instruction, grad: Instruction, w: Instruction, given: dict[str, Any]) -> Instruction:
-    """Returns the weight gradient: a convolution of image and gradient per group, batch as channels, stride as dilation."""
-    groups, rank = given["group"], w.shape.rank
-    if groups == 1 and all(d == 1 for d in w.shape.dims[2:]) and not any(given["padding"]):
+    if given["group"] == 1 and all(d == 1 for d in w.shape.dims[2:]) and not any(given["padding"]):
         return _point_gradient(n, x, grad, w, given["stride"])
-    pieces = []
-    for g in range(groups):
-        image, moved = (_group(n, v, g, groups) for v in (x, grad))
-        swapped = [1, 0, *range(2, rank)]
-        image, kernel = n.transpose(image, swapped), n.transpose(moved, swapped)
-        out = n.add(
-            "convolution", image, kernel, stride=given["dilation"], dilation=given["stride"], padding=given["padding"]
-        )
-        out = n.transpose(out, swapped)
-        axes = list(range(2, rank))
-        pieces.append(n.slice(out, axes, [0] * len(axes), list(w.shape.dims[2:])))
-    return n.add("concat", *pieces, axis=0) if groups > 1 else pieces[0]
+    return n.add(
+        "convolution_weights",
+        x,
+        grad,
+        lengths=tuple(n.static(d, "the length of windows") for d in w.shape.dims[2:]),
+        **given,
+    )
 
 
 def _point_gradient(n: Node, x: Instruction, grad: Instruction, w: Instruction, stride: Sequence[int]) -> Instruction:
@@ -93,13 +86,6 @@ def _point_gradient(n: Node, x: Instruction, grad: Instruction, w: Instruction, 
         for v in (grad, x)
     ]
     return n.reshape(n.add("dot", flat[0], n.transpose(flat[1], [1, 0])), w.shape.dims)
-
-
-def _group(n: Node, x: Instruction, index: int, count: int) -> Instruction:
-    if count == 1:
-        return x
-    width = x.shape.dims[1] // count
-    return n.slice(x, [1], [index * width], [(index + 1) * width])
 
 
 def max_pool_backward(n: Node, grad: Instruction, x: Instruction, indices: Instruction, axes: int) -> Instruction:
