@@ -46,6 +46,7 @@ from .composed_gradients import (
     distances_backward,
     masked_scatter_backward,
     pairwise_distances_backward,
+    reflection_pad_backward,
     replication_pad_backward,
 )
 from .composed_numbers import frexp, gcd, lcm, nextafter
@@ -134,6 +135,9 @@ def composed() -> dict[Any, Callable[..., Any]]:
         **on_lists(),
         aten._cdist_backward.default: distances_backward,
         aten._pdist_backward.default: pairwise_distances_backward,
+        aten.reflection_pad1d_backward.default: reflection_pad_backward,
+        aten.reflection_pad2d_backward.default: reflection_pad_backward,
+        aten.reflection_pad3d_backward.default: reflection_pad_backward,
         aten.replication_pad1d_backward.default: replication_pad_backward,
         aten.replication_pad2d_backward.default: replication_pad_backward,
         aten.replication_pad3d_backward.default: replication_pad_backward,

@@ -1,4 +1,4 @@
-"""Decompositions of backward operators that torch does not decompose itself."""
+"""Decompositions of backward operators that torch does not decompose itself, or into lookups of each element."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-__all__ = ["distances_backward", "masked_scatter_backward", "pairwise_distances_backward", "replication_pad_backward"]
+__all__ = [
+    "distances_backward", "masked_scatter_backward", "pairwise_distances_backward", "reflection_pad_backward",
+    "replication_pad_backward",
+]  # fmt: skip
 
 
 def _pulls(difference: Tensor, grad: Tensor, found: Tensor, p: float) -> Tensor:
@@ -63,6 +67,22 @@ def replication_pad_backward(grad: Tensor, x: Tensor, padding: Sequence[int]) ->
         first = grad.narrow(axis, 0, before + 1).sum(axis, keepdim=True)
         last = grad.narrow(axis, before + count - 1, after + 1).sum(axis, keepdim=True)
         grad = torch.cat([first, grad.narrow(axis, before + 1, count - 2), last], axis)
+    return grad
+
+
+def reflection_pad_backward(grad: Tensor, x: Tensor, padding: Sequence[int]) -> Tensor:
+    """Returns the gradient of the elements, to which that of their mirror images beyond each end is added."""
+    grad = pad(grad, [max(-p, 0) for p in padding])  # what was cropped
+    for place in range(len(padding) // 2):
+        axis, before, after = x.dim() - 1 - place, max(padding[2 * place], 0), max(padding[2 * place + 1], 0)
+        count = x.shape[axis]
+        inner = [0, 0] * place
+        total = grad.narrow(axis, before, count)
+        if before:
+            total = total + pad(grad.narrow(axis, 0, before).flip(axis), [*inner, 1, count - 1 - before])
+        if after:
+            total = total + pad(grad.narrow(axis, before + count, after).flip(axis), [*inner, count - 1 - after, 1])
+        grad = total
     return grad
 
 

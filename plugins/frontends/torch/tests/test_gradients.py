@@ -242,6 +242,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
     "adaptive pooling": (lambda x: F.adaptive_avg_pool3d(x, (2, 3, 4)), (2, 2, 5, 4, 6)),
     "adaptive pooling of two axes": (lambda x: F.adaptive_avg_pool2d(x, (3, 2)), (2, 2, 5, 4)),
     "adaptive pooling into equal cells": (lambda x: F.adaptive_avg_pool2d(x, (3, 2)), (2, 2, 6, 4)),
+    "reflection": (lambda x: F.pad(x, (1, 0, 2, 1), mode="reflect"), (2, 3, 3, 4)),
+    "cropped reflection": (lambda x: F.pad(x, (2, -1, -2, 1), mode="reflect"), (2, 5, 4)),
     "replication of one axis": (lambda x: F.pad(x, (2, 3), mode="replicate"), (2, 3, 4)),
     "replication of two axes": (lambda x: F.pad(x, (1, 0, 2, 1), mode="replicate"), (2, 3, 1, 4)),
     "replication of three axes": (lambda x: F.pad(x, (1, 0, 2, 1, 0, 3), mode="replicate"), (1, 2, 3, 2, 4)),
