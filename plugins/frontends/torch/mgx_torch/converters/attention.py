@@ -11,7 +11,6 @@ from mgx_core.types.dim import Dim
 from ..converter import converts
 from ..element_types import dtype_of
 from ..node import Node
-from .reduce import logsumexp_of
 
 __all__ = ["masked_products"]
 
@@ -119,11 +118,29 @@ def flash_for_cpu(
 ) -> Any:
     if dropout_p > 0:
         n.unsupported("attention with dropout draws from torch's generator")
-    out = attended(n, q, k, v, attn_mask, is_causal, scale)
     if not n.output_used(1):
-        return out, None
+        return attended(n, q, k, v, attn_mask, is_causal, scale), None
     wide = dtype_of(n.result(1).dtype)  # float32 for narrower types
     logits = masked_products(n, q, k, v, attn_mask, is_causal, scale, wide)
-    sums = n.squeeze(logsumexp_of(n, logits, (3,)), [3])
-    zero = n.full_like(sums, 0)  # of rows that are all masked, from whose minus infinity gradients would be NaN
-    return out, n.add("where", n.add("isinf", sums), zero, sums)
+    top = n.reduce("reduce_max", logits, [3], True)
+    # of rows that are all masked, from whose minus infinity gradients would be NaN
+    top = n.add("where", n.add("isinf", top), n.full_like(top, 0), top)
+    powers = n.add("exp", n.pointwise("sub", logits, top))
+    sums = n.reduce("reduce_sum", powers, [3], True)
+    none = n.add("equal", sums, n.full_like(sums, 0))
+    sums = n.add("where", none, n.full_like(sums, 1), sums)
+    if q.shape.dtype is wide:  # products of queries and keys are computed once
+        out = n.pointwise("div", products_by_heads(n, powers, v), sums)
+    else:
+        out = attended(n, q, k, v, attn_mask, is_causal, scale)
+    return out, n.squeeze(n.add("add", n.add("log", sums), top), [3])
+
+
+def products_by_heads(n: Node, shares: Instruction, v: Instruction) -> Instruction:
+    """Returns the sums of values [b, h / r, t, d] by shares [b, h, s, t], whose heads share those of v in groups of r."""
+    dims, heads = shares.shape.dims, v.shape.dims[1]
+    if heads == dims[1]:
+        return n.add("dot", shares, v)
+    shared = n.static(dims[1], "the number of heads") // n.static(heads, "the number of heads of keys")
+    rows = n.reshape(shares, (dims[0], heads, dims[2] * shared, dims[3]))
+    return n.reshape(n.add("dot", rows, v), (*dims[:3], v.shape.dims[3]))
