@@ -233,6 +233,7 @@ def written(x: torch.Tensor) -> torch.Tensor:
     return out
 
 
+IMAGES = torch.linspace(-1, 1, 2 * 3 * 7 * 8).sin().view(2, 3, 7, 8)
 PLACES, MASK = torch.tensor([3, 0, 3, 5]), torch.arange(30).reshape(6, 5) % 3 > 0
 FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
     "average pooling": (lambda x: F.avg_pool3d(x, 2, 2, 1, ceil_mode=True), (2, 2, 5, 4, 6)),
@@ -242,6 +243,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
     "adaptive pooling": (lambda x: F.adaptive_avg_pool3d(x, (2, 3, 4)), (2, 2, 5, 4, 6)),
     "adaptive pooling of two axes": (lambda x: F.adaptive_avg_pool2d(x, (3, 2)), (2, 2, 5, 4)),
     "adaptive pooling into equal cells": (lambda x: F.adaptive_avg_pool2d(x, (3, 2)), (2, 2, 6, 4)),
+    "weights of adjoining windows": (lambda w: F.conv2d(IMAGES, w, stride=(3, 2)), (4, 3, 3, 2)),
+    "weights of strided windows per channel": (lambda w: F.conv2d(IMAGES, w, stride=2, padding=1, groups=3), (6, 1, 3, 2)),
     "reflection": (lambda x: F.pad(x, (1, 0, 2, 1), mode="reflect"), (2, 3, 3, 4)),
     "cropped reflection": (lambda x: F.pad(x, (2, -1, -2, 1), mode="reflect"), (2, 5, 4)),
     "replication of one axis": (lambda x: F.pad(x, (2, 3), mode="replicate"), (2, 3, 4)),

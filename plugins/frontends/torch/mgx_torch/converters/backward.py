@@ -62,15 +62,28 @@ def _adjoint(n: Node, grad: Instruction, x: Instruction, w: Instruction, given: 
 
 
 def _weight_gradient(n: Node, x: Instruction, grad: Instruction, w: Instruction, given: dict[str, Any]) -> Instruction:
-    if given["group"] == 1 and all(d == 1 for d in w.shape.dims[2:]) and not any(given["padding"]):
-        return _point_gradient(n, x, grad, w, given["stride"])
-    return n.add(
-        "convolution_weights",
-        x,
-        grad,
-        lengths=tuple(n.static(d, "the length of windows") for d in w.shape.dims[2:]),
-        **given,
-    )
+    lengths = tuple(n.static(d, "the length of windows") for d in w.shape.dims[2:])
+    if given["group"] == 1 and not any(given["padding"]):
+        if set(lengths) == {1}:
+            return _point_gradient(n, x, grad, w, given["stride"])
+        if lengths == tuple(given["stride"]) and set(given["dilation"]) == {1}:
+            return _patch_gradient(n, x, grad, w, lengths)
+    return n.add("convolution_weights", x, grad, lengths=lengths, **given)
+
+
+def _patch_gradient(n: Node, x: Instruction, grad: Instruction, w: Instruction, lengths: Sequence[int]) -> Instruction:
+    """Returns the weight gradient for windows that adjoin each other: a product over all windows."""
+    rank, counts = x.shape.rank, grad.shape.dims[2:]
+    axes = range(2, rank)
+    ends = tuple(count * length for count, length in zip(counts, lengths, strict=True))
+    if ends != x.shape.dims[2:]:
+        x = n.slice(x, list(axes), [0] * len(axes), list(ends))
+    apart = n.reshape(x, (*x.shape.dims[:2], *(d for pair in zip(counts, lengths, strict=True) for d in pair)))
+    taps_last = [0, *range(2, 2 * rank - 2, 2), 1, *range(3, 2 * rank - 2, 2)]
+    windows = n.size(grad, [0, *axes])
+    rows = n.reshape(n.transpose(apart, taps_last), (windows, n.size(w, range(1, rank))))
+    grads = n.reshape(n.transpose(grad, [1, 0, *axes]), (grad.shape.dims[1], windows))
+    return n.reshape(n.add("dot", grads, rows), w.shape.dims)
 
 
 def _point_gradient(n: Node, x: Instruction, grad: Instruction, w: Instruction, stride: Sequence[int]) -> Instruction:
