@@ -15,6 +15,21 @@ struct Axis {
     int64_t step, index_stride; // stride in x, and in the indices that are returned
 };
 
+// Computes the maxima of 8 windows, `apart` from each other, and their taps: the first of equal elements, the first NaN.
+inline void eight_maxima(
+        const float *x, const int64_t *steps, int64_t taps, const __m256i &apart, float *values, int32_t *found) {
+    __m256 best = _mm256_i32gather_ps(x + steps[0], apart, 4);
+    __m256i place = _mm256_setzero_si256();
+    for (int64_t t = 1; t < taps; ++t) {
+        const __m256 c = _mm256_i32gather_ps(x + steps[t], apart, 4);
+        const __m256 better = _mm256_and_ps(_mm256_cmp_ps(c, best, _CMP_NLE_UQ), _mm256_cmp_ps(best, best, _CMP_ORD_Q));
+        best = _mm256_blendv_ps(best, c, better);
+        place = _mm256_blendv_epi8(place, _mm256_set1_epi32(static_cast<int>(t)), _mm256_castps_si256(better));
+    }
+    _mm256_storeu_ps(values, best);
+    _mm256_storeu_si256(reinterpret_cast<__m256i *>(found), place);
+}
+
 // Buffers: x; maxima and indices, both row-major.  Arguments: elements of an image; number of spatial axes; an Axis for each;
 // windows along each; box of the images (x).  Padding has the lowest value and the index -1.  Scratch memory: two int64 per tap.
 // Work items: windows.
@@ -53,6 +68,10 @@ void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
         return inside;
     };
     const Axis &last = axes[rank - 1];
+    const int64_t step = last.stride * last.step, index_step = last.stride * last.index_stride;
+    const bool near = step < (1 << 24); // 8 windows are within the reach of 32-bit offsets
+    const __m256i apart = _mm256_mullo_epi32(
+            _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7), _mm256_set1_epi32(static_cast<int>(near ? step : 0)));
     const T *at = x;
     for (int64_t n = begin, image = -1; n < end;) { // a part of a row of windows at a time
         if (n / windows != image) {
@@ -72,6 +91,19 @@ void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
         for (const int64_t until = n + left; n < until; ++n) {
             const bool whole = rows_inside && first[rank - 1] >= 0
                     && first[rank - 1] + (last.taps - 1) * last.dilation < last.extent;
+            if constexpr (std::is_same_v<T, float>)
+                if (whole && near && until - n >= 8
+                        && first[rank - 1] + 7 * last.stride + (last.taps - 1) * last.dilation < last.extent) {
+                    int32_t found[8];
+                    eight_maxima(at + origin, steps, taps, apart, values + n, found);
+                    for (int64_t k = 0; k < 8; ++k)
+                        indices[n + k] = origin_index + index_steps[found[k]] + k * index_step;
+                    first[rank - 1] += 8 * last.stride;
+                    origin += 8 * step;
+                    origin_index += 8 * index_step;
+                    n += 7;
+                    continue;
+                }
             W best {};
             int64_t best_index = 0;
             if (whole) {
@@ -95,8 +127,8 @@ void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
             store(values[n], best);
             indices[n] = best_index;
             first[rank - 1] += last.stride;
-            origin += last.stride * last.step;
-            origin_index += last.stride * last.index_stride;
+            origin += step;
+            origin_index += index_step;
         }
     }
 }
