@@ -144,6 +144,18 @@ def convolution(name: str) -> Iterable[Case]:
     yield Case(make(name), (data(FLOATS[3], 1, 2, 5, 5), data(FLOATS[3], 2, 2, 3, 3)), "k3")
 
 
+@family.cases("convolution_weights")
+def gradients(name: str) -> Iterable[Case]:
+    table: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
+        "k3": ((2, 3, 6, 5), (2, 4, 4, 3), {}),
+        "stride2": ((2, 3, 6, 5), (2, 4, 3, 3), {"stride": (2, 2), "padding": (1, 1)}),
+        "dilated": ((1, 2, 6, 5), (1, 3, 2, 1), {"dilation": (2, 2)}),
+        "grouped": ((2, 4, 6, 5), (2, 6, 4, 3), {"group": 2}),
+    }
+    for tag, (x, grad, attributes) in table.items():
+        yield Case(make(name, lengths=(3, 3), **attributes), (data(FLOATS[0], *x), data(FLOATS[0], *grad)), tag)
+
+
 @family.cases("convolution_backwards")
 def backwards(name: str) -> Iterable[Case]:
     table: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
