@@ -148,17 +148,18 @@ class MelWeightMatrix(Operation):
         mels = mel_low + np.arange(bands + 2) * (mel_high - mel_low) / (bands + 2)
         hertz = 700 * (10 ** (mels / 2595) - 1)
         edges = np.floor((length + 1) * hertz / rate).astype(np.int64)
-        out: Array = np.zeros((bins, bands))
-        at: Any = np.arange(bins)
-        for band in range(bands):
-            left, center, right = edges[band : band + 3]
-            if left == center:
-                if center < bins:
-                    out[center, band] = 1
-            else:
-                rise = (at - left) / (center - left)
-                out[:, band] = np.where((at >= left) & (at <= center), rise, 0)
-            if right > center:
-                fall = (right - at) / (right - center)
-                out[:, band] = np.where((at >= center) & (at < right), fall, out[:, band])
-        return convert(out, self.dtype)
+        # a bin between two edges falls in the band whose center is the first, and rises in the next one
+        within = np.minimum(edges, bins)
+        counts = within[1:] - within[:-1]
+        interval = np.repeat(np.arange(bands + 1), counts)
+        at: Any = np.arange(within[0], within[-1])
+        left, right = edges[interval], edges[interval + 1]
+        out = np.zeros((bins, bands), self.dtype.numpy)
+        flat, place = out.reshape(-1), at * bands + interval
+        rising = slice(0, len(at) - counts[-1])
+        flat[place[rising]] = convert(((at - left) / (right - left))[rising], self.dtype)
+        falling = slice(counts[0], None)
+        flat[place[falling] - 1] = convert(((right - at) / (right - left))[falling], self.dtype)
+        kept = int(np.searchsorted(edges[1:-1], bins))  # centers are 1, also of bands whose edges are equal
+        out[edges[1 : kept + 1], np.arange(kept)] = 1
+        return out

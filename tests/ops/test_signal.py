@@ -120,3 +120,13 @@ def test_mel_weights() -> None:
     assert (out >= 0).all()
     with pytest.raises(MgxError, match="lower < upper"):
         MelWeightMatrix().evaluate([*numbers[:3], np.array(8.0), np.array(7.0)])
+
+
+def test_mel_weights_of_equal_edges_and_of_a_band_that_leaves_the_spectrum() -> None:
+    out = MelWeightMatrix().evaluate([np.array(n) for n in (4, 12, 8000, 0.0, 9000.0)])
+    assert out.T.tolist() == [
+        [1, 0, 0, 0, 0, 0, 0],
+        [0, 1, 0.5, 0, 0, 0, 0],
+        [0, 0, 0.5, 1, 0.5, 0, 0],
+        [0, 0, 0, 0, 0.5, 1, 0.75],
+    ]
