@@ -43,6 +43,8 @@ from .tensors import dtype_of, shape_of_type
 __all__ = ["OPS", "Deferred", "defer"]
 
 TRIED: Final = (2, 1, 3, 4, 0)  # operand ranks tried to infer the result element types, which do not depend on ranks
+# operators whose result has the extents of their first input, whatever the ranks of the others are
+LIKE_FIRST: Final = frozenset({"Clip", "CumSum", "Scatter", "ScatterElements", "ScatterND", "TensorScatter", "Trilu"})
 
 
 @define_op("onnx.deferred")
@@ -57,6 +59,11 @@ class Deferred(Operation):
     results: tuple[AnyShape, ...]
 
     def infer(self, *xs: AnyShape) -> TupleShape:
+        node = _node(self.model)
+        if node.op_type in LIKE_FIRST and not node.domain:
+            first = xs[[i.name for i in _parsed(self.model).graph.input].index(node.input[0])]
+            if isinstance(first, Shape) and first.ranked:
+                return TupleShape([first.as_standard(), *self.results[1:]])
         return TupleShape(self.results)
 
     def compute(self, *xs: Value) -> tuple[Value, ...]:

@@ -107,3 +107,23 @@ def test_branches_of_different_ranks_in_a_row_are_copied_twice_at_most() -> None
     assert np.asarray(program.run({"x": np.float32([1, 2]), **given})[0]).tolist() == [[[[-1, -2]]]]
     (instance,) = program.executable.instances()  # type: ignore[union-attr]
     assert sum(isinstance(ins.op, If) for _, ins in everywhere(instance.module)) == 1 + 2 + 4 * 3  # not 31
+
+
+def test_updates_of_unknown_rank_leave_the_extents_of_the_data_known() -> None:
+    nodes = [helper.make_node("Squeeze", ["u"], ["s"]), helper.make_node("ScatterND", ["x", "i", "s"], ["y"])]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [
+            helper.make_tensor_value_info("u", TensorProto.FLOAT, ["k", "m"]),
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 2]),
+            helper.make_tensor_value_info("i", TensorProto.INT64, [2, 2]),
+        ],
+        [helper.make_empty_tensor_value_info("y")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    program = mgx.parse_onnx_buffer(made.SerializeToString())
+    assert [str(s) for s in program.get_output_shapes()] == ["float32[n, 2]"]
+    program.compile(mgx.get_target("ref"))
+    given = {"u": np.array([[5, 6]], np.float32), "x": np.zeros((3, 2), np.float32), "i": np.array([[0, 1], [2, 0]])}
+    assert np.asarray(program.run(given)[0]).tolist() == [[0, 5], [0, 0], [6, 0]]
