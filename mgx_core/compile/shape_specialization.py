@@ -20,6 +20,8 @@ from ..passes.inline_branches import InlineBranches
 from ..passes.resolve_extents import ResolveExtents
 from ..passes.unroll_loops import UnrollLoops, numbers_decide_extents
 from ..rules.shapes import SHAPES
+from ..types.dim import fresh_prefix
+from ..types.shape import symbols_in
 
 __all__ = [
     "needs_extents",
@@ -57,14 +59,20 @@ def needs_extents(module: Module) -> bool:
     return False
 
 
-def _depends_on_data(value: Instruction) -> bool:
-    """Returns True if a value depends on elements of parameters, not only on extents and constants."""
+def _depends_on_data(value: Instruction, counts: bool = False) -> bool:
+    """Returns True if a value depends on elements of parameters, not only on extents and constants.
+
+    counts: whether extents that are still computed at run time depend on elements, since those of parameters are known.
+    """
     waiting, met = [value], {value}
     while waiting:
         ins = waiting.pop()
         if ins.is_param or ins.op.control or any(captures(m) for m in ins.modules):
             return True
-        if not isinstance(ins.op, DimensionsOf):
+        if isinstance(ins.op, DimensionsOf):
+            if counts and any(fresh_prefix(name) is not None for name in symbols_in(ins.inputs[0].result)):
+                return True
+        else:
             waiting += [i for i in ins.inputs if i not in met]
             met.update(ins.inputs)
     return False
@@ -82,7 +90,7 @@ def specialize_ranks(module: Module) -> Module | None:
     while True:
         ResolveExtents().apply(module)
         changed = InlineBranches().apply(module) | SpellOut().apply(module) | UnrollLoops().apply(module)
-        if not changed and not sink_into_branches(module, lambda ins: _depends_on_data(ins.inputs[0])):
+        if not changed and not sink_into_branches(module, lambda ins: _depends_on_data(ins.inputs[0], counts=True)):
             return specialized
         module.sweep()
         # inference finds the ranks of later values only now, and these may decide more branches

@@ -10,6 +10,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core.compile.shape_specialization import needs_extents, needs_shapes, specialize_ranks
+from mgx_core.ir.module import nested
 from mgx_core.ops.control import If
 from mgx_core.ops.operation import Operation
 from mgx_core.passes.fuse_elementwise import FuseElementwise
@@ -89,6 +90,18 @@ def test_readers_of_unknown_ranks_move_into_the_branches() -> None:
     assert [str(m.output_shapes()[0]) for m in taken.modules] == ["float32[3]", "float32[2, 3]"]
     assert [m.outputs[0].op.name for m in taken.modules] == ["relu", "relu"]
     assert copy.outputs[0].inputs == (taken,)
+
+
+def test_readers_of_a_branch_that_a_count_decides_move_into_it() -> None:
+    """The number of elements other than zero depends on data, though it is an extent."""
+    main = squeezed_or_not().get_main_module().clone(parameters={"x": mgx.Shape("float32", [2, 3])})
+    taken = next(ins for ins in main if isinstance(ins.op, If))
+    found = main.add(mgx.op("nonzero"), main.parameters["x"], before=taken)
+    count = main.add(mgx.op("dimensions_of", start=1, end=2), found, before=taken)
+    few = main.add(mgx.op("greater"), count, main.add_literal(np.array([3])), before=taken)
+    main.set_inputs(taken, [few])
+    copy = specialize_ranks(main)
+    assert copy is not None and not any(isinstance(ins.op, OpenRelu) for m in nested(copy) for ins in m)
 
 
 def test_extents_known_inside_the_branches_are_those_of_later_instructions() -> None:
