@@ -18,6 +18,7 @@ from mgx_cpu_dnnl.open_program import open_program
 from mgx_cpu_dnnl.plans import PLANS
 from mgx_cpu_dnnl.plans.native_loops import native_loop
 from mgx_cpu_dnnl.plans.offer import offer
+from mgx_cpu_dnnl.shared import shared
 from mgx_cpu_dnnl.target import CpuTarget
 
 
@@ -172,7 +173,9 @@ def test_bytes_with_a_zero_point_of_run_time(kind: Any) -> None:
     made = opened(program, n=9)
     assert made is not None
     limits = np.iinfo(kind)
-    for rows in (9, 2, 33, 130, 500, 7):
+    for rows in (
+        (9, 2, 33, 130, 500, 7) if shared().engine.wide else (9, 33, 130, 7)
+    ):  # others have kernels of their own
         given = rng.integers(limits.min, limits.max + 1, (rows, 40)).astype(kind)
         point = np.array(rng.integers(limits.min, limits.max + 1), kind)
         assert made.fits({"n": rows})

@@ -9,6 +9,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_cpu_dnnl.plans.few_outputs import columns_together
+from mgx_cpu_dnnl.shared import shared
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(12)
@@ -63,7 +64,8 @@ def test_values(dims: Any, weights: Any, attributes: Any, epilogue: str) -> None
         mgx.op("convolution", **attributes).infer(mgx.Shape("float32", dims), mgx.Shape("float32", weights)).lens()
     )
     found, wanted, kernels = compiled(x, w, epilogue, extents, **attributes)
-    assert any("columns" in k for k in kernels), kernels
+    together = shared().engine.wide or weights != (3, 6, 5, 5)  # where two columns fill a vector, filtering saves more
+    assert any("columns" in k for k in kernels) == together, kernels
     assert found.shape == wanted.shape
     np.testing.assert_allclose(found, wanted, atol=4 * w[0].size * 2.0**-24 * np.abs(w).max())
 

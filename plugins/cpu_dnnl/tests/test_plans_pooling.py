@@ -10,6 +10,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
+from mgx_cpu_dnnl.shared import shared
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
@@ -155,5 +156,7 @@ def test_means_of_windows_beside_the_image(agrees_open: Callable[..., None]) -> 
 
 @pytest.mark.parametrize("mode", ["average", "max"])
 def test_signals_of_any_length(agrees_open: Callable[..., None], mode: str) -> None:
+    if mode == "average" and not shared().engine.wide:
+        pytest.skip("with AVX2, oneDNN computes means, for fixed extents")
     op = mgx.op("pooling", mode=mode, lengths=[4], stride=[3], padding=[1])
     agrees_open(op, ["b", 6, "t"], [], [(2, 14), (5, 30), (3, 6)])

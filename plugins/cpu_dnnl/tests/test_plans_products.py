@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_cpu_dnnl.shared import shared
 from mgx_cpu_dnnl.target import CpuTarget
 
 
@@ -173,7 +174,8 @@ def test_one_row_far_from_the_next_multiplies_by_the_kernel_of_one_close_to_it()
     wanted = np.maximum(np.concatenate([r @ w.get_literal().to_numpy() for r in rows], 1), 0)
     np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
     steps = net.program.executable.instances()[0].runner.schedule.steps
-    assert len({s.name for s in steps if s.name.startswith("matmul")}) == 1, [s.name for s in steps]
+    products = {s.name for s in steps if s.name.startswith("matmul" if shared().engine.wide else "product")}
+    assert len(products) == 1, [s.name for s in steps]
 
 
 @pytest.mark.parametrize("behind", ["", "relu"])
@@ -202,6 +204,7 @@ def test_many_small_products_that_share_matrices_are_one_loop(
     wanted = net.given["a"] @ net.given["b"]
     np.testing.assert_allclose(got, np.maximum(wanted, 0) if behind else wanted, rtol=1e-5, atol=1e-5)
     steps = [s.name for s in net.program.executable.instances()[0].runner.schedule.steps]
+    looped |= not shared().engine.wide and b[-2:] == [4, 4]  # where vectors are shorter
     assert any(name.startswith("product") for name in steps) == looped, steps
 
 
