@@ -14,6 +14,7 @@ from ..targets.runner import Runner
 from ..targets.static_part import given
 from ..types.argument import Value
 from ..types.shape import symbols_in
+from .branch_pieces import RunPieces, in_branches
 from .device_pieces import DeviceMemory
 from .pieces import Part, PieceRunner, Pieces
 
@@ -29,6 +30,54 @@ class OpenPart(Part, Protocol):
         ...
 
 
+class _Parts:
+    """Compiles parts of a module for changing extents; arguments as of `OpenPieces.program`.
+
+    open: the parts that take such extents as arguments; fresh: whether results own their memory.
+    """
+
+    def __init__(
+        self, module: Module, changing: frozenset[str], make: Callable[[Module, frozenset[str]], OpenPart]
+    ) -> None:
+        self._own = frozenset[str]().union(*(symbols_in(p.result) for p in module.parameters.values()))
+        self._changing = changing
+        self._make = make
+        self.open: list[OpenPart] = []
+        self.fresh = True
+
+    def compiled(self, body: Module) -> OpenPart:
+        """Returns a part."""
+        symbols = frozenset(name for name in _lone(body) if name in self._changing or name not in self._own)
+        made = self._make(body, symbols)
+        if symbols:
+            self.open.append(made)
+        return made
+
+    def run(self, body: Module) -> RunPieces:
+        """Returns what runs a module as one part, or split where values decide extents."""
+        at = {p: n for n, p in enumerate(body.parameters.values())}
+        if at.keys() >= set(body.outputs):  # a branch that passes values on
+            self.fresh = False
+            order = [at[o] for o in body.outputs]
+            return lambda args: ([args[n] for n in order], [])
+        if any(introduced(ins) for ins in body if not given(ins)):
+            pieces = Pieces.of(body, self._changing | _lone(body), self.compiled, open=True)
+            if pieces is not None:
+                self.fresh &= pieces.fresh
+                return pieces.run
+        part = self.compiled(body)
+
+        def run(args: Sequence[Value]) -> tuple[list[Value], Sequence[PieceRunner]]:
+            results, by = part.run(args, {})
+            return results, [by]
+
+        return run
+
+
+def _lone(body: Module) -> frozenset[str]:
+    return frozenset[str]().union(*(lone_symbols(p.result) for p in body.parameters.values()))
+
+
 class OpenPieces(Runner):
     """Runs pieces for any values of the changing extents.
 
@@ -38,7 +87,7 @@ class OpenPieces(Runner):
 
     def __init__(
         self,
-        run: Callable[[Sequence[Value]], tuple[list[Value], Sequence[PieceRunner]]],
+        run: RunPieces,
         parts: Sequence[OpenPart],
         failed: Callable[[], None],
         fresh: bool,
@@ -78,31 +127,31 @@ class OpenPieces(Runner):
         """
         if not any(introduced(ins) for ins in module if not given(ins)):
             return None
-        own = frozenset[str]().union(*(symbols_in(p.result) for p in module.parameters.values()))
-        parts: list[OpenPart] = []
-
-        def piece(body: Module) -> OpenPart:
-            lone = frozenset[str]().union(*(lone_symbols(p.result) for p in body.parameters.values()))
-            symbols = frozenset(name for name in lone if name in changing or name not in own)
-            made = make(body, symbols)
-            if symbols:
-                parts.append(made)
-            return made
-
-        pieces = Pieces.of(module, changing, piece, memory, open=True)
+        parts = _Parts(module, changing, make)
+        pieces = Pieces.of(module, changing, parts.compiled, memory, open=True)
         if pieces is None:
             return None
-        return cls(pieces.run, parts, failed, pieces.fresh).opened(known, changing)
+        return cls(pieces.run, parts.open, failed, pieces.fresh).opened(known, changing)
 
     @classmethod
-    def whole(cls, part: OpenPart, failed: Callable[[], None]) -> OpenPieces:
-        """Returns the runner of one part that is the whole module."""
+    def whole(
+        cls,
+        module: Module,
+        changing: frozenset[str],
+        make: Callable[[Module, frozenset[str]], OpenPart],
+        failed: Callable[[], None],
+    ) -> OpenPieces:
+        """Returns the runner of a module that is one piece, except that branches of different ranks are pieces.
 
-        def run(args: Sequence[Value]) -> tuple[list[Value], Sequence[PieceRunner]]:
-            results, by = part.run(args, {})
-            return results, [by]
-
-        return cls(run, [part], failed, fresh=True)
+        make: as of `program`; failed: as in the constructor.
+        """
+        parts = _Parts(module, changing, make)
+        run = in_branches(module, parts.run)
+        if run is not None:
+            outputs = set(module.outputs)
+            own = len(outputs) == len(module.outputs) and outputs.isdisjoint(module.parameters.values())
+            return cls(run, parts.open, failed, own and parts.fresh)
+        return cls(parts.run(module), parts.open, failed, fresh=True)
 
     def opened(self, known: Mapping[str, int], changing: frozenset[str], replaced: bool = False) -> OpenProgram:
         """Returns the program for all values of the changing extents; the others are those of `known`.

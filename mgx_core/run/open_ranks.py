@@ -15,6 +15,7 @@ from ..targets.target import Target
 from ..types.dim import Dim, symbol, symbols_of
 from ..types.shape import Shape, symbols_in
 from ..types.traced_int import SMALLEST
+from .branch_pieces import deciding_rank
 from .open_pieces import OpenPart, OpenPieces
 
 __all__ = ["open_ranks"]
@@ -40,9 +41,9 @@ def open_ranks(
     ranked = _ranked(module, known, changing, target, context, options)
     if ranked is None:
         return None
-    found = OpenPieces.program(ranked, known, changing, make, failed)
+    found = None if deciding_rank(ranked) else OpenPieces.program(ranked, known, changing, make, failed)
     if found is None:
-        found = OpenPieces.whole(make(ranked, changing), failed).opened(known, changing, replaced=True)
+        found = OpenPieces.whole(ranked, changing, make, failed).opened(known, changing, replaced=True)
     return found._replace(fits=lambda given: min(given[n] for n in changing) >= SMALLEST and found.fits(given))
 
 

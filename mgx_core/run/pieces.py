@@ -20,7 +20,7 @@ from ..ir.instruction import Instruction
 from ..ir.interpreter import Interpreter
 from ..ir.module import Module, within
 from ..ir.ordering import reads
-from ..ir.symbols import introduced, lone_symbols, mentioned
+from ..ir.symbols import introduced, mentioned
 from ..named_tuples import NamedTuple
 from ..ops.control import FusedReduce, GetTupleElem, PointwiseGroup
 from ..ops.elementwise import Pointwise
@@ -38,6 +38,7 @@ from .counting import counting
 from .device_pieces import DeviceMemory
 from .instance import Instance
 from .partition import in_parts
+from .piece_extents import take_extents
 from .piece_values import PieceValues
 
 __all__ = ["LoweredPieces", "PieceRunner", "Pieces", "PiecesRunner"]
@@ -376,18 +377,7 @@ def _extracted(
     body, takes = extract(part, gives, f"{module.name}:{number}")
     if not all(isinstance(i.result, Shape) for i in (*takes, *gives)):
         return None
-    wanted = _undefined_symbols(body).difference(*(lone_symbols(p.result) for p in body.parameters.values()))
-    for source in sources:
-        if wanted & lone_symbols(source.result):
-            body.add_parameter(str(len(takes)), source.result)
-            takes.append(source)
-            wanted -= lone_symbols(source.result)
-    return None if wanted else _Extracted(body, takes, gives)
-
-
-def _undefined_symbols(body: Module) -> set[str]:
-    """Returns the symbols used in a piece that its own ops do not define."""
-    return mentioned(body).difference(*(introduced(i) for i in body if not i.is_param))
+    return _Extracted(body, takes, gives) if take_extents(body, takes, sources) else None
 
 
 class LoweredPieces(Lowered):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,28 @@ from growing_decoder import close, decoder, fed
 
 import mgx_core as mgx
 from mgx_core.ir.module import Module
+from mgx_core.ops.operation import Operation
 from mgx_core.run.changing_extents import ATTEMPTS, WHOLE
 from mgx_core.run.open_instance import REPEATS, OpenInstance
 from mgx_core.targets.open_program import OpenProgram
+from mgx_core.types.argument import Array
 from mgx_core.types.dim import broadcast, symbol
+
+
+@mgx.define_op("test.open_exp")
+class OpenExp(Operation):
+    """exp of a tensor of any rank, like frontends add for ops that need ranks: -> tuple of one result."""
+
+    def infer(self, x: mgx.Shape) -> mgx.TupleShape:
+        return mgx.TupleShape([mgx.Shape.unranked(x.dtype)])
+
+    def compute(self, x: Array) -> tuple[Array]:
+        return (np.exp(x),)
+
+    def module_for(self, shapes: Sequence[Any], values: Sequence[Any]) -> tuple[mgx.Module, list[int]]:
+        body = mgx.Module("body")
+        body.add_return([body.add(mgx.op("exp"), body.add_parameter("x", shapes[0]))])
+        return body, [0]
 
 
 def opening(compiled: list[Any]) -> Any:
@@ -98,7 +117,7 @@ def test_two_extents_change_independently(compiled: list[Any]) -> None:
         np.testing.assert_allclose(one, square.sum(1) @ w, rtol=1e-4, atol=1e-3)
         power = np.exp(square - square.max(1, keepdims=True))
         np.testing.assert_allclose(other, (power / power.sum(1, keepdims=True)).swapaxes(1, 2), rtol=1e-4, atol=1e-6)
-    assert len(compiled) == before
+    assert len(compiled) == before, compiled[before:]
 
 
 def test_invalid_extents_are_refused_as_before() -> None:
@@ -141,7 +160,7 @@ def test_an_extent_that_a_value_decides_is_an_argument(compiled: list[Any]) -> N
         total, made = (np.asarray(r) for r in program.run({"n": np.array([count]), "x": given}))
         np.testing.assert_allclose(total[0], (given**2).sum(0), rtol=1e-4)
         assert made.tolist() == [1.0] * count
-    assert len(compiled) == before
+    assert len(compiled) == before, compiled[before:]
 
 
 def test_numbers_of_rows_that_products_decide_are_arguments(compiled: list[Any]) -> None:
@@ -176,7 +195,7 @@ def test_numbers_of_rows_that_products_decide_are_arguments(compiled: list[Any])
         chosen = given[given.sum(1) > 0]
         np.testing.assert_allclose(one, np.exp(chosen), rtol=1e-5)
         np.testing.assert_allclose(two, chosen[chosen[:, 3] > 0], rtol=1e-4, atol=1e-5)
-    assert len(compiled) == before
+    assert len(compiled) == before, compiled[before:]
 
 
 def test_attempts_to_open_a_program_end() -> None:
@@ -239,7 +258,7 @@ def test_positions_and_masks_are_computed_from_extents_as_arguments(compiled: li
             before = len(compiled)
         (got,) = program.run({"x": np.full(length, 0.5, np.float32)})
         np.testing.assert_array_equal(np.asarray(got), 2 * np.arange(length) + 0.5)
-    assert len(compiled) == before
+    assert len(compiled) == before, compiled[before:]
 
 
 def test_values_may_not_exceed_the_limit() -> None:
@@ -294,3 +313,40 @@ def test_ranks_that_extents_decide_are_those_of_all_larger_ones(compiled: list[A
         np.testing.assert_allclose(found, (given**2).sum(0).reshape(found.shape), rtol=1e-4, atol=1e-6)
         assert found.shape == ((1, 4) if columns == 1 else (1, 5, 4))
     assert len(compiled) == before + 2  # of 0 rows and of 1
+
+
+def test_branches_whose_results_differ_in_rank_are_opened(compiled: list[Any]) -> None:
+    """Two that stay at the end of the program, and one in each branch of the first."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n", 0, 999), 1, 4]))
+    c, d = (m.add_parameter(name, mgx.Shape("bool", [])) for name in ("c", "d"))
+    item = mgx.op("get_tuple_elem", index=0)
+    product = m.add(mgx.op("mul"), x, x)
+    total = m.add(mgx.op("reduce_sum", axes=[2]), product)
+
+    def branches(condition: Any, op: Any, value: Any) -> Any:
+        """Returns the op of a value, or the value."""
+        then, other = Module("then"), Module("other")
+        found = then.add(op, value)
+        then.add_return([then.add(item, found) if isinstance(op, OpenExp) else found])
+        other.add_return([value])
+        return m.add(item, m.add(mgx.op("if"), condition, modules=[then, other]))
+
+    first = m.add(item, m.add(OpenExp(), branches(c, mgx.op("squeeze", axes=[2]), total)))
+    m.add_return([branches(d, OpenExp(), first), branches(d, mgx.op("squeeze", axes=[1]), product), total])
+    program.compile(opening(compiled))
+    for step, rows in enumerate([5, 6, 7, 8, 9, 10, 11, 400, 3, 2, 50, 51]):
+        if step == WHOLE + 5:
+            before = len(compiled)
+        chosen = step % 2 == 0, step % 4 < 2
+        given = np.random.default_rng(step).random((rows, 1, 4), np.float32)
+        results = program.run({"x": given, "c": np.array(chosen[0]), "d": np.array(chosen[1])})
+        summed = (given**2).sum(2, keepdims=True)
+        power = np.exp(summed[..., 0] if chosen[0] else summed)
+        squares = given**2
+        wanted = (np.exp(power) if chosen[1] else power, squares[:, 0] if chosen[1] else squares, summed)
+        for found, right in zip(map(np.asarray, results), wanted, strict=True):
+            assert found.shape == right.shape
+            np.testing.assert_allclose(found, right, rtol=1e-4)
+    assert len(compiled) == before, compiled[before:]
