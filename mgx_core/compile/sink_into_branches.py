@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
 from ..ir.extract import extract
@@ -24,17 +24,22 @@ def sink_into_branches(module: Module, chosen: Callable[[Instruction], bool]) ->
 
     chosen: returns whether this may be done to an `if`.
     """
-    size = sum(1 for inner in nested(module) for _ in inner)
-    return any(_sink(inner, ins, MOST - size) for inner, ins in _ifs(module, DEEPEST) if _differs(ins) and chosen(ins))
+    return _sink_first(module, chosen, lambda: MOST - sum(1 for inner in nested(module) for _ in inner), DEEPEST)
 
 
-def _ifs(module: Module, levels: int) -> Iterator[tuple[Module, Instruction]]:
-    """Returns each `if` with its module, in modules down to a number of levels."""
-    for ins in module:
-        if isinstance(ins.op, If):
-            yield module, ins
+def _sink_first(module: Module, chosen: Callable[[Instruction], bool], most: Callable[[], int], levels: int) -> bool:
+    """Does so for the first `if` of a module, or for one of each module that its instructions run.
+
+    Types after it are only known once the program is copied, which takes longer: modules that do not depend on each other take
+    one copy.  most: returns how many instructions may be copied; levels: of modules in each other.
+    """
+    done = False
+    for ins in list(module):
+        if not done and isinstance(ins.op, If) and _differs(ins) and chosen(ins) and _sink(module, ins, most()):
+            return True
         for inner in ins.modules if levels > 1 else ():
-            yield from _ifs(inner, levels - 1)
+            done |= _sink_first(inner, chosen, most, levels - 1)
+    return done
 
 
 def _differs(ins: Instruction) -> bool:
