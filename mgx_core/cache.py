@@ -165,9 +165,16 @@ def is_private(path: Path) -> bool:
 
 
 def write_file(path: Path, chunks: Iterable[Any], mode: int = 0o666) -> None:
-    """Writes a file atomically (temporary file and rename).  mode: permissions before the umask.  Errors: OSError."""
+    """Writes a file atomically (temporary file and rename).  mode: permissions before the umask.  Errors: OSError.
+
+    A device or pipe, such as /dev/null, is not replaced: the bytes are written to it.
+    """
     if not path.name:  # "." and "/" have no sibling for the temporary file
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if path.exists() and not path.is_file() and not path.is_dir():
+        with open(path, "wb") as file:
+            file.writelines(chunks)
+        return
     # of the name, only as much as leaves the rest within 255 bytes
     beside = path.with_name(f".{path.name[:40]}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:

@@ -125,6 +125,17 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_pipe_or_device_is_written_to_not_replaced(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    write_file(path, [b"da", b"ta"])
+    assert os.read(reader, 8) == b"data"
+    os.close(reader)
+    assert path.is_fifo()
+    assert list(tmp_path.iterdir()) == [path]
+
+
 @pytest.mark.parametrize("name", ["x" * 255, "é" * 127])
 def test_names_may_be_as_long_as_the_system_permits(tmp_path, name):
     write_file(tmp_path / name, [b"data"])
