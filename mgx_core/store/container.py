@@ -8,6 +8,7 @@ the section in base64.
 from __future__ import annotations
 
 import os
+import stat
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,9 +116,13 @@ def read_file(path: Path, check: bool) -> Stored:
     try:
         with path.open("rb") as file:
             head = file.read(_HEADER.size)
-            size = os.fstat(file.fileno()).st_size
-            if not head.startswith(MAGIC):
-                return read_bytes(head + file.read(), check)
+            state = os.fstat(file.fileno())
+            size = state.st_size
+            if not head.startswith(MAGIC) or stat.S_ISFIFO(state.st_mode):  # a pipe cannot be mapped
+                known = (
+                    head.startswith((MAGIC, b"{")) or head[:1].isspace()
+                )  # of any other file, the first bytes suffice
+                return read_bytes(head + file.read() if known else head, check)
             length, start, section = _parse_header(head, size)
             packed = file.read(length)
             mapped = np.memmap(file, np.uint8, "r", start, (section,)) if section else np.empty(0, np.uint8)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +34,12 @@ class MappedFile(NamedTuple):
 
 
 def map_file(path: Path | str | os.PathLike[str]) -> MappedFile:
-    """Returns a file's bytes, mapped into memory.  Errors: OSError."""
+    """Returns a file's bytes, mapped into memory; those of a pipe are read.  Errors: OSError."""
     with open(path, "rb") as file:
         state = os.fstat(file.fileno())
-        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if state.st_size else b""
+        if stat.S_ISCHR(state.st_mode):  # reading /dev/zero would not end
+            raise OSError(errno.EINVAL, "is a device")
+        data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if state.st_size else file.read()
     return MappedFile(np.frombuffer(data, np.uint8), identity_of(state))
 
 

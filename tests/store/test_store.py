@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import struct
 import sys
 from types import ModuleType
@@ -344,6 +345,20 @@ def test_files_that_cannot_be_read_or_written(tmp_path):
         mgx.load(tmp_path / "none.mxr")
     with pytest.raises(StoreError, match=r"a\.mxr: cannot be written: No such file"):
         mgx.save(simple(), tmp_path / "none" / "a.mxr")
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_program_is_read_from_a_pipe(format):
+    reader, writer = os.pipe()
+    os.write(writer, mgx.save_buffer(simple(), format))
+    os.close(writer)
+    assert mgx.load(f"/dev/fd/{reader}") == simple()
+    os.close(reader)
+
+
+def test_another_file_is_not_read_to_its_end():
+    with pytest.raises(StoreError, match="this is not an mgx program file"):
+        mgx.load("/dev/zero")
 
 
 @pytest.mark.parametrize("path", [".", "/"])

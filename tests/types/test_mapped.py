@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import mmap
+import os
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from mgx_core.types.mapped import mapped
+from mgx_core.types.mapped import map_file, mapped
 
 
 def window(path: Path) -> mmap.mmap:
@@ -36,3 +38,19 @@ def test_an_empty_view_has_a_place_and_no_bytes(tmp_path: Path) -> None:
 def test_arrays_of_this_process_have_none(tmp_path: Path) -> None:
     assert mapped(np.arange(4)) is None
     assert mapped(np.frombuffer(window(tmp_path / "numbers"), np.float32).copy()) is None
+
+
+def test_a_pipe_is_read() -> None:
+    """`cat model.onnx | program /dev/stdin`."""
+    reader, writer = os.pipe()
+    os.write(writer, b"data")
+    os.close(writer)
+    try:
+        assert map_file(f"/dev/fd/{reader}").bytes.tobytes() == b"data"
+    finally:
+        os.close(reader)
+
+
+def test_a_device_that_does_not_end_is_rejected() -> None:
+    with pytest.raises(OSError, match="is a device"):
+        map_file("/dev/zero")

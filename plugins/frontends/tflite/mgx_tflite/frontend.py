@@ -6,11 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mgx_core import Frontend, Program
 from mgx_core.converting.converters import Converters
 from mgx_core.sources import unreadable
+from mgx_core.types.mapped import map_file
 
 from .model import read_model
 from .options import TfliteOptions
@@ -33,7 +32,7 @@ class TfliteFrontend(Frontend):
         """
         record = TfliteOptions.of(**options)
         try:
-            data: Any = np.memmap(Path(path), np.uint8, "r") if Path(path).stat().st_size else b""
+            data = map_file(path).bytes
         except OSError as error:
             raise unreadable(path, error) from None
         program = parse_model(read_model(memoryview(data), record.limit_bytes), record)
