@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import generators, images, languages, lookups, mixers, others, scenes, sequences, sounds, tables
+from . import agents, fields, generators, images, languages, lookups, mixers, others, scenes, sequences, sounds, tables
 from .parts import Network
 
 __all__ = ["NETWORKS", "Network"]
@@ -20,4 +20,6 @@ NETWORKS: Mapping[str, Network] = {
     **sounds.NETWORKS,
     **scenes.NETWORKS,
     **tables.NETWORKS,
+    **agents.NETWORKS,
+    **fields.NETWORKS,
 }
