@@ -57,6 +57,7 @@ CLUSTERS = """KERNEL(64) CLUSTER(2) k(float* y) {{
   SHARED(float, part, [64]);
   cluster_arrive();
   {WAIT}
+  {ENDS}
   if (blockIdx.x % 2 == {FROM}) cluster_store(part + threadIdx.x, {TO}, (float)(blockIdx.x + threadIdx.x));
   cluster_arrive();
   cluster_wait();
@@ -64,19 +65,20 @@ CLUSTERS = """KERNEL(64) CLUSTER(2) k(float* y) {{
 }}"""
 
 
-def clusters(emulated, blocks=4, order="forward", wait="cluster_wait();", ranks=(1, 0)):
+def clusters(emulated, blocks=4, order="forward", wait="cluster_wait();", ranks=(1, 0), ends=""):
     """Returns what the blocks find in their shared memory."""
     y = np.zeros(64 * blocks, np.float32)
-    text = CLUSTERS.format(WAIT=wait, FROM=f"{ranks[0]}u", TO=f"{ranks[1]}u")
+    text = CLUSTERS.format(WAIT=wait, ENDS=ends, FROM=f"{ranks[0]}u", TO=f"{ranks[1]}u")
     run(emulated, text, (blocks,), (64,), [y], order)
     return y.reshape(blocks, 64)
 
 
+@pytest.mark.parametrize("ranks", [(1, 0), (0, 1)])
 @pytest.mark.parametrize("order", ["forward", "backward", "shuffled"])
-def test_a_block_finds_what_others_of_its_cluster_stored(emulated, order):
-    y = clusters(emulated, order=order)
-    np.testing.assert_array_equal(y[::2], np.arange(1, 65) + np.array([[0], [2]]))
-    assert np.isnan(y[1::2]).all()
+def test_a_block_finds_what_others_of_its_cluster_stored(emulated, order, ranks):
+    y = clusters(emulated, order=order, ranks=ranks)
+    np.testing.assert_array_equal(y[ranks[1] :: 2], np.arange(64) + ranks[0] + np.array([[0], [2]]))
+    assert np.isnan(y[ranks[0] :: 2]).all()
 
 
 @pytest.mark.parametrize(
@@ -84,9 +86,10 @@ def test_a_block_finds_what_others_of_its_cluster_stored(emulated, order):
     [
         (dict(blocks=3), "in clusters of 2 blocks"),
         (dict(wait=""), "whose blocks may not have started"),
-        (dict(ranks=(0, 1)), "has run before block 0"),
+        (dict(ranks=(0, 1), ends="if (blockIdx.x % 2) return;"), "block 1 of a cluster, which has ended"),
+        (dict(ranks=(1, 2)), "block 2 of a cluster of 2"),
     ],
-    ids=["a part of a cluster", "a store too early", "a store too late"],
+    ids=["a part of a cluster", "a store too early", "a store too late", "a store outside"],
 )
 def test_faults_of_clusters(emulated, given, message):
     with pytest.raises(DeviceError, match=message):

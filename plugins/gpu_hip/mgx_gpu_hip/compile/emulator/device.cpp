@@ -22,9 +22,9 @@
 namespace device {
 void (*describe)(const void*, char*, size_t) = nullptr;
 namespace {
-const int MOST_THREADS = 1024;
+const int MOST_THREADS = 1024, MOST_CLUSTER = 16;
 const size_t STACK = 128 << 10, PAGE = 4096;
-enum State : unsigned char { READY, AT_BARRIER, AT_WAVE, PAUSED, DONE };
+enum State : unsigned char { READY, AT_BARRIER, AT_WAVE, AT_CLUSTER, PAUSED, DONE };
 
 struct Fiber {
 #if defined(__x86_64__)
@@ -56,23 +56,36 @@ struct Region {
 };
 
 Emulator emu;
-Fiber fibers[MOST_THREADS];
-int made;                        // fibers with a stack
-Fiber* of[MOST_THREADS];         // the fiber on which a thread is suspended
+struct Block {
+  Fiber* of[MOST_THREADS];           // the fiber on which a thread is suspended
+  State state[MOST_THREADS];
+  unsigned exchanges[MOST_THREADS];  // shuffles made by a thread
+  unsigned stamp[2][MOST_THREADS];   // index of the shuffle that owns a slot
+  Copies copies[MOST_THREADS];
+  unsigned waits[MOST_THREADS];      // of a thread for its cluster
+  unsigned waited;                   // of the block
+  unsigned long number;
+  size_t shared_used, declared;      // declared: static shared memory, a part of shared_used
+  bool any_copies;
+  int left;                          // threads that have not ended
+};
+struct Parked {  // a block of a cluster while others run
+  Block block;
+  std::vector<std::vector<char>> memory;  // of each region
+};
+
+Fiber fibers[MOST_THREADS * MOST_CLUSTER];
+int made;  // fibers with a stack
 std::vector<Fiber*> idle;
-State state[MOST_THREADS];
-unsigned exchanges[MOST_THREADS];          // shuffles made by a thread in this block
-unsigned stamp[2][MOST_THREADS];           // index of the shuffle that owns a slot
 alignas(64) char given[2][MOST_THREADS][64];
-Copies copies[MOST_THREADS];
 std::vector<Region> regions;
+Block now;
 int current, threads, wave_width;
-unsigned long block_number;
-size_t dynamic_bytes, shared_used, declared;  // declared: static shared memory, a part of shared_used
-bool any_copies, progressed;
-unsigned waits[MOST_THREADS];    // of a thread for its cluster
-unsigned waited;                 // of a block
-std::vector<Stored> stored;      // of a cluster
+unsigned long blocks_begun;
+size_t dynamic_bytes;
+bool progressed;
+std::vector<Stored> stored;  // of a cluster
+std::vector<Parked> parked;
 const EmuKernel* kernel;
 void** arguments;
 char message[1024];
@@ -86,17 +99,17 @@ asm(".text\n.hidden mgx_emu_switch\n.globl mgx_emu_switch\n.type mgx_emu_switch,
     "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\nmovq %rsp,(%rdi)\nmovq %rsi,%rsp\n"
     "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n.size mgx_emu_switch,.-mgx_emu_switch\n");
 void* main_sp;
-void leave() { mgx_emu_switch(&of[current]->sp, main_sp); }
+void leave() { mgx_emu_switch(&now.of[current]->sp, main_sp); }
 void enter(Fiber* f) { mgx_emu_switch(&main_sp, f->sp); }
 #else
 ucontext_t main_context;
-void leave() { swapcontext(&of[current]->context, &main_context); }
+void leave() { swapcontext(&now.of[current]->context, &main_context); }
 void enter(Fiber* f) { swapcontext(&main_context, &f->context); }
 #endif
 void body() {
   for (;;) {
     kernel->call(arguments);
-    state[current] = DONE;
+    now.state[current] = DONE;
     leave();
   }
 }
@@ -132,26 +145,26 @@ int where(char* text, size_t size) {
                   emu.block.z, emu.thread.x, emu.thread.y, emu.thread.z);
 }
 void wait(State why) {
-  state[current] = why;
+  now.state[current] = why;
   leave();
 }
 void resume(int t) {
-  if (!of[t]) {
+  if (!now.of[t]) {
     if (idle.empty()) {
       Fiber* f = &fibers[made++];
       arm(f);
       idle.push_back(f);
     }
-    of[t] = idle.back();
+    now.of[t] = idle.back();
     idle.pop_back();
   }
   current = t;
   place();
-  state[t] = READY;
-  enter(of[t]);
-  if (state[t] == DONE) {
-    idle.push_back(of[t]);
-    of[t] = nullptr;
+  now.state[t] = READY;
+  enter(now.of[t]);
+  if (now.state[t] == DONE) {
+    idle.push_back(now.of[t]);
+    now.of[t] = nullptr;
   }
 }
 
@@ -161,17 +174,17 @@ void wave_sync() { wait(AT_WAVE); }
 void pause() { wait(PAUSED); }
 void progress() { progressed = true; }
 const char* gather(const void* value, unsigned bytes) {
-  int t = current, p = ++exchanges[t] & 1;
+  int t = current, p = ++now.exchanges[t] & 1;
   if (bytes > 64) {
     snprintf(message, sizeof message, "%u bytes a lane exchanged, at most 64", bytes);
     stop(FAILED);
   }
   memcpy(given[p][t], value, bytes);
-  stamp[p][t] = exchanges[t];
+  now.stamp[p][t] = now.exchanges[t];
   wait(AT_WAVE);
   return given[p][t / wave_width * wave_width];
 }
-bool took_part(int t) { return stamp[exchanges[current] & 1][t] == exchanges[current]; }
+bool took_part(int t) { return now.stamp[now.exchanges[current] & 1][t] == now.exchanges[current]; }
 void exchange(const void* value, unsigned bytes, unsigned lane, void* out) {
   const char* all = gather(value, bytes);
   int t = current / wave_width * wave_width + (int)lane;
@@ -202,17 +215,17 @@ void* shared(const void* key, unsigned long bytes) {
     regions.push_back({key, bytes, mapped, base, base + PAGE + (mapped - bytes) / 16 * 16, 0});
     r = &regions.back();
   }
-  if (r->block != block_number) {
-    r->block = block_number;
-    shared_used += bytes;
-    if (key) declared += bytes;
-    if (declared > declared_limit(wave_width)) {
+  if (r->block != now.number) {
+    r->block = now.number;
+    now.shared_used += bytes;
+    if (key) now.declared += bytes;
+    if (now.declared > declared_limit(wave_width)) {
       snprintf(message, sizeof message, "kernel %s declares %zu bytes of shared memory, at most %zu are allowed; a launch may ask for more",
-               kernel->name, declared, declared_limit(wave_width));
+               kernel->name, now.declared, declared_limit(wave_width));
       stop(INVALID);
     }
-    if (shared_used > shared_limit(wave_width)) {
-      snprintf(message, sizeof message, "kernel %s: %zu bytes of shared memory, the device has %zu", kernel->name, shared_used,
+    if (now.shared_used > shared_limit(wave_width)) {
+      snprintf(message, sizeof message, "kernel %s: %zu bytes of shared memory, the device has %zu", kernel->name, now.shared_used,
                shared_limit(wave_width));
       stop(INVALID);
     }
@@ -223,38 +236,39 @@ void* shared(const void* key, unsigned long bytes) {
 void async_copy(void* to, const void* from, int bytes) {
   Copy c = {to, bytes, {}};
   if (from) memcpy(c.bytes, from, bytes);
-  any_copies = true;
-  copies[current].open.push_back(c);
+  now.any_copies = true;
+  now.copies[current].open.push_back(c);
 }
 void async_commit() {
-  copies[current].groups.emplace_back();
-  copies[current].groups.back().swap(copies[current].open);
+  now.copies[current].groups.emplace_back();
+  now.copies[current].groups.back().swap(now.copies[current].open);
 }
 void async_wait(int left) {
-  auto& groups = copies[current].groups;
+  auto& groups = now.copies[current].groups;
   int done = (int)groups.size() - left;
   for (int i = 0; i < done; ++i)
     for (Copy& c : groups[i]) memcpy(c.to, c.bytes, c.size);
   if (done > 0) groups.erase(groups.begin(), groups.begin() + done);
 }
 void cluster_wait() {
-  wait(AT_BARRIER);
-  const unsigned n = ++waits[current];
-  if (n == waited) return;  // another thread was first
-  waited = n;
+  wait(AT_CLUSTER);
+  const unsigned n = ++now.waits[current];
+  if (n == now.waited) return;  // another thread was first
+  now.waited = n;
   for (const Stored& s : stored)
     if (s.block == emu.block.x && s.wait == n) memcpy(s.to, s.value, s.bytes);
 }
 void cluster_store(void* to, unsigned rank, const void* value, unsigned bytes) {
   const unsigned own = emu.block.x % kernel->cluster;
-  if (rank > own || !waits[current]) {
+  const bool outside = rank >= kernel->cluster, ended = !outside && rank != own && !parked[rank].block.left;
+  if (outside || ended || !now.waits[current]) {
     int n = where(message, sizeof message);
-    if (rank > own)
-      snprintf(message + n, sizeof message - n, ": store in block %u of a cluster, which has run before block %u", rank, own);
+    if (outside) snprintf(message + n, sizeof message - n, ": store in block %u of a cluster of %u", rank, kernel->cluster);
+    else if (now.waits[current]) snprintf(message + n, sizeof message - n, ": store in block %u of a cluster, which has ended", rank);
     else snprintf(message + n, sizeof message - n, ": store in a cluster whose blocks may not have started");
     stop(FAILED);
   }
-  Stored s = {emu.block.x - own + rank, waits[current] + 1, bytes, to, {}};
+  Stored s = {emu.block.x - own + rank, now.waits[current] + 1, bytes, to, {}};
   memcpy(s.value, value, bytes);
   stored.push_back(s);
 }
@@ -281,18 +295,23 @@ Order order_of(int how) {
   if (how > 1) shuffle(o.waves, how), shuffle(o.lanes, how + 1);
   return o;
 }
-void run_block(const Order& order) {
-  ++block_number;
-  shared_used = declared = 0;
-  memset(state, READY, threads);
-  memset(exchanges, 0, sizeof exchanges);
-  memset(stamp, 0, sizeof stamp);
-  memset(waits, 0, sizeof waits);
-  waited = 0;
-  for (int left = threads; left;) {
+void begin_block() {
+  now.number = ++blocks_begun;
+  now.shared_used = now.declared = 0;
+  memset(now.state, READY, threads);
+  memset(now.exchanges, 0, sizeof now.exchanges);
+  memset(now.stamp, 0, sizeof now.stamp);
+  memset(now.waits, 0, sizeof now.waits);
+  now.waited = 0;
+  now.left = threads;
+}
+void run_block(const Order& order) {  // until all of its threads have ended or wait for its cluster
+  for (int t = 0; t < threads; ++t)
+    if (now.state[t] == AT_CLUSTER) now.state[t] = READY;
+  while (now.left) {
     bool moved = false, paused = false;
     for (int t = 0; t < threads; ++t)
-      if (state[t] == PAUSED) state[t] = READY, paused = true;
+      if (now.state[t] == PAUSED) now.state[t] = READY, paused = true;
     progressed = false;
     for (int w : order.waves) {
       int first = w * wave_width, last = std::min(first + wave_width, threads);
@@ -300,47 +319,61 @@ void run_block(const Order& order) {
         bool ran = false;
         for (int l : order.lanes) {
           int t = first + l;
-          if (t >= last || state[t] != READY) continue;
+          if (t >= last || now.state[t] != READY) continue;
           resume(t);
           ran = moved = true;
-          left -= state[t] == DONE;
+          now.left -= now.state[t] == DONE;
         }
         int waiting = 0, alive = 0;
-        for (int t = first; t < last; ++t) waiting += state[t] == AT_WAVE, alive += state[t] != DONE;
+        for (int t = first; t < last; ++t) waiting += now.state[t] == AT_WAVE, alive += now.state[t] != DONE;
         if (waiting && waiting == alive) {
           for (int t = first; t < last; ++t)
-            if (state[t] == AT_WAVE) state[t] = READY;
+            if (now.state[t] == AT_WAVE) now.state[t] = READY;
           continue;
         }
         if (!ran || waiting != alive) break;
       }
     }
-    int at_barrier = 0, at_wave = 0, pausing = 0;
+    int at_barrier = 0, at_wave = 0, at_cluster = 0, pausing = 0;
     for (int t = 0; t < threads; ++t)
-      at_barrier += state[t] == AT_BARRIER, at_wave += state[t] == AT_WAVE, pausing += state[t] == PAUSED;
+      at_barrier += now.state[t] == AT_BARRIER, at_wave += now.state[t] == AT_WAVE, at_cluster += now.state[t] == AT_CLUSTER,
+          pausing += now.state[t] == PAUSED;
     if (pausing) {
       if (progressed || !paused) continue;
       snprintf(message, sizeof message, "kernel %s, block (%u, %u, %u): %d threads wait for others, which make no progress", kernel->name,
                emu.block.x, emu.block.y, emu.block.z, pausing);
       stop(FAILED);
     }
-    if (at_barrier && at_barrier == left && left == threads) {
-      for (int t = 0; t < threads; ++t) state[t] = READY;
-    } else if (left && !at_wave) {
+    if (at_cluster == threads) return;
+    if (at_barrier && at_barrier == now.left && now.left == threads) {
+      for (int t = 0; t < threads; ++t) now.state[t] = READY;
+    } else if (now.left && !at_wave) {
       snprintf(message, sizeof message, "kernel %s, block (%u, %u, %u): divergent barrier, %d of %d threads wait, %d are done",
-               kernel->name, emu.block.x, emu.block.y, emu.block.z, at_barrier, threads, threads - left);
+               kernel->name, emu.block.x, emu.block.y, emu.block.z, at_barrier + at_cluster, threads, threads - now.left);
       stop(FAILED);
-    } else if (left && !moved) {
+    } else if (now.left && !moved) {
       snprintf(message, sizeof message,
                "kernel %s, block (%u, %u, %u): divergent wave, %d threads wait for their wave and %d for the block",
                kernel->name, emu.block.x, emu.block.y, emu.block.z, at_wave, at_barrier);
       stop(FAILED);
     }
   }
-  if (any_copies) {
-    for (int t = 0; t < threads; ++t) copies[t].open.clear(), copies[t].groups.clear();
-    any_copies = false;
+  if (now.any_copies) {
+    for (int t = 0; t < threads; ++t) now.copies[t].open.clear(), now.copies[t].groups.clear();
+    now.any_copies = false;
   }
+}
+
+// Runs a parked block of a cluster until it has ended or waits for the cluster.
+void run_parked(Parked& one, const Order& order) {
+  std::swap(now, one.block);
+  for (size_t i = 0; i < one.memory.size(); ++i)
+    if (!one.memory[i].empty()) memcpy(regions[i].base + PAGE, one.memory[i].data(), one.memory[i].size()), regions[i].block = now.number;
+  run_block(order);
+  one.memory.assign(regions.size(), {});
+  for (size_t i = 0; i < regions.size() && now.left; ++i)
+    if (regions[i].block == now.number) one.memory[i].assign(regions[i].base + PAGE, regions[i].base + PAGE + regions[i].mapped);
+  std::swap(now, one.block);
 }
 
 struct sigaction old_actions[64];
@@ -421,18 +454,35 @@ int launch(const EmuKernel& k, int wave, EmuDim grid, EmuDim block, size_t share
   if (!status) {
     Order order = order_of(how);
     unsigned long blocks = (unsigned long)grid.x * grid.y * grid.z;
-    for (unsigned long i = 0; i < blocks; ++i) {
-      // the blocks of a cluster in reverse order in any case
-      unsigned long at = how == 1 ? blocks - 1 - i : i / k.cluster * k.cluster + k.cluster - 1 - i % k.cluster;
-      if (i % k.cluster == 0) stored.clear();
+    auto place_block = [&](unsigned long at) {
       emu.block = {unsigned(at % grid.x), unsigned(at / grid.x % grid.y), unsigned(at / grid.x / grid.y)};
-      run_block(order);
+    };
+    parked.resize(k.cluster);
+    for (unsigned long i = 0; i < blocks; i += k.cluster) {
+      stored.clear();
+      if (k.cluster == 1) {
+        place_block(how == 1 ? blocks - 1 - i : i);
+        for (begin_block(); now.left;) run_block(order);
+        continue;
+      }
+      for (Parked& one : parked) begin_block(), std::swap(now, one.block);
+      for (bool running = true; running;) {  // the blocks of a cluster in reverse order in any case
+        running = false;
+        for (unsigned j = 0; j < k.cluster; ++j) {
+          unsigned long at = how == 1 ? blocks - 1 - i - j : i + k.cluster - 1 - j;
+          Parked& one = parked[at % k.cluster];
+          if (!one.block.left) continue;
+          place_block(at);
+          run_parked(one, order);
+          running |= one.block.left > 0;
+        }
+      }
     }
   } else {  // the fibers are suspended inside the failed kernel: recreate all of them
     idle.clear();
     for (int i = 0; i < made; ++i) arm(&fibers[i]), idle.push_back(&fibers[i]);
-    memset(of, 0, sizeof of);
-    for (Copies& c : copies) c.open.clear(), c.groups.clear();
+    now = {};
+    parked.clear();
   }
   inside = 0;
   for (int s : SIGNALS) sigaction(s, &old_actions[s], nullptr);

@@ -23,7 +23,7 @@ struct Emulator {
   void (*progress)();  // what paused threads wait for may have changed
   void (*misaligned)(const void* address, int bytes);
   void (*cluster_wait)();
-  // stores in the memory of a block of the cluster, visible after that block's next cluster_wait; this one's if it runs later
+  // stores in the memory of a block of the cluster, visible after that block's wait of this number
   void (*cluster_store)(void* shared, unsigned rank, const void* value, unsigned bytes);
 };
 // one entry per kernel: a call wrapper, taking pointers to the arguments, the arguments' sizes up to a 0, and blocks of a cluster

@@ -1,5 +1,5 @@
 // Clusters: blocks that run together and write to each other's shared memory (NVIDIA from Hopper on).  The emulated device runs the
-// blocks of a cluster one after the other, block 0 last: a block may store in its own memory, and in that of blocks before it.
+// blocks of a cluster one after the other, block 0 last, each until it has ended or waits for the others.
 //   KERNEL(256) CLUSTER(8) name(...)    clusters of 8 blocks that are adjacent along x
 //   cluster_arrive(), cluster_wait()    the halves of a barrier of all threads of a cluster; before the first, blocks may not have
 //                                       started, and their shared memory must not be accessed
