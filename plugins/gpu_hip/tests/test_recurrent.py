@@ -132,6 +132,41 @@ def test_weights_of_float32_stay_in_registers(
 
 
 @pytest.mark.parametrize(
+    ("kind", "of", "hidden", "sequences", "units"),
+    [
+        (Lstm, "float32", 140, 3, 32),
+        (Lstm, "float16", 170, 1, 132),
+        (Gru, "float32", 180, 5, 8),
+        (Gru, "float32", 131, 9, 8),
+    ],
+)
+def test_weights_stay_in_the_registers_of_a_cluster(
+    kind: type[Any], of: str, hidden: int, sequences: int, units: int
+) -> None:
+    """Layers of more units than one block holds took a launch for each step."""
+    steps, width = 3, 3
+    rng = np.random.default_rng(9)
+    op = kind(hidden_size=hidden, direction="bidirectional", **({"linear_before_reset": True} if kind is Gru else {}))
+
+    def part(*dims: int) -> Any:
+        return (rng.standard_normal(dims) * 0.2).astype(of)
+
+    given = [part(steps, sequences, width), part(2, op.gates * hidden, width), part(2, op.gates * hidden, hidden)]
+    lens = rng.integers(1, steps + 1, sequences).astype(np.int32)
+    given += [part(2, 2 * op.gates * hidden), lens, part(2, sequences, hidden)]
+    inputs = [tensor(g.dtype.name, g.shape) for g in given]
+    result = op.compute(*given)
+    wanted = [np.asarray(w) for w in (result[:2] if kind is Lstm else [result])]
+    outputs = [tensor(of, w.shape) for w in wanted]
+    source = resident_fma(op, inputs, outputs, traits(32, units))
+    assert isinstance(source, KernelSource)
+    assert "CLUSTER(8)" in source.text
+    same(run(source, given, inputs, outputs), wanted, tolerance=LIMITS[of])
+    without = resident_fma(op, inputs, outputs, traits(32, units)._replace(arch="gfx90a", vendor="amd"))
+    assert "do not fit" in without.why
+
+
+@pytest.mark.parametrize(
     ("of", "hidden", "lengths"),
     [("float32", 130, (20, 17, 32)), ("float32", 16, (20, 50)), ("float16", 16, (20, 5, 64))],
 )

@@ -1,4 +1,7 @@
-"""Recurrent layers in one launch without matrix units: adjacent lanes hold the recurrent weights of a unit in registers."""
+"""Recurrent layers in one launch without matrix units: adjacent lanes hold the recurrent weights of a unit in registers.
+
+Layers of more units than one block holds are divided among the blocks of a cluster.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ BESIDES = 44  # registers per thread besides the weights, and those of each sequ
 OWNED = 12
 MOST_OWNED = 4
 VECTOR = 4  # neighboring terms of a lane
+CLUSTER = 8  # blocks that share the units of a layer whose weights do not fit into the registers of one
 
 
 def resident_fma(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: DeviceTraits) -> KernelSource | No:
@@ -38,43 +42,84 @@ def resident_fma(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Dev
     h, directions = op.hidden_size, op.directions
     if s == 1:
         return No("one step uses the weights once, which more blocks read faster")
-    for lanes in (4, 2):
-        threads = ceil_div(h * lanes, traits.wave) * traits.wave
-        together = next(n for n in (1, 2, 4) if n >= lanes or directions * ceil_div(b, n) <= traits.sm_count)
+    for cluster, lanes in ((1, 4), (1, 2), *([(CLUSTER, 8), (CLUSTER, 4)] if traits.clusters else [])):
+        threads = ceil_div(ceil_div(h, cluster) * lanes, traits.wave) * traits.wave
+        units = traits.sm_count // cluster
+        together = next(n for n in (1, 2, 4) if n >= min(lanes, 4) or directions * ceil_div(b, n) <= units)
         weights = op.gates * ceil_div(h, VECTOR * lanes) * VECTOR
         spare = min(REGISTERS // threads, MOST_REGISTERS) - weights - BESIDES - together * op.gates
         if threads <= 512 and spare >= OWNED:
             beside = REGISTERS // (threads * (weights + BESIDES + together * op.gates + OWNED))  # blocks hide latencies
-            most, blocks = min(MOST_OWNED, spare // OWNED), traits.sm_count * beside
+            most, blocks = min(MOST_OWNED, spare // OWNED), units * beside
             owned = next((n for n in range(1, most) if directions * b <= blocks * together * n), most)
-            return one_launch(_Writer(op, given, ys, lanes, together, owned), given, threads, traits)
+            writer = _Writer(op, given, ys, lanes, together, owned, cluster)
+            if writer.shared <= traits.shared_bytes:
+                return one_launch(writer, given, threads, traits)
     return No(f"the weights of {h} hidden units do not fit into registers")
 
 
 class _Writer(Writer):
     """Generates the source of one kernel, in which `lanes` adjacent lanes add every so many terms of all gates of a unit.
 
-    together: sequences whose terms are added together, and then divided among these lanes; owned: such sequences of a lane.
+    together: sequences whose terms are added together, and then divided among these lanes; owned: such sequences of a lane;
+    cluster: blocks that share the units, each of which stores the states of its own in the memory of all.
     """
 
     def __init__(
-        self, op: Any, given: Sequence[Tensor | None], ys: Sequence[Tensor], lanes: int, together: int, owned: int
+        self,
+        op: Any,
+        given: Sequence[Tensor | None],
+        ys: Sequence[Tensor],
+        lanes: int,
+        together: int,
+        owned: int,
+        cluster: int,
     ) -> None:
         super().__init__(op, given, ys, together * owned)
         self.lanes, self.together, self.owned, self.used, self.t = lanes, together, owned, str(owned), "float"
         self.parts = ceil_div(self.h, VECTOR * lanes)
         self.row = self.parts * VECTOR * lanes + 8  # against bank conflicts
         self.state_count = self.columns * self.row
+        self.blocks, self.own = cluster, ceil_div(self.h, cluster)
+
+    @property
+    def shared(self) -> int:
+        """The bytes of shared memory."""
+        return 4 * (2 * self.state_count + (2 * self.gates * self.h if self.bias is not None else 0))
+
+    def unit(self) -> str:
+        """Returns code of the unit of a thread, which may be past the block's last one."""
+        local = f"threadIdx.x / {self.lanes}u"
+        return local if self.blocks == 1 else f"blockIdx.x % {self.blocks}u * {self.own}u + {local}"
 
     def place(self) -> list[str]:
         return [
-            f"const u32 j = threadIdx.x / {self.lanes}u, part = threadIdx.x % {self.lanes}u;",
+            f"const u32 j = {self.unit()}, part = threadIdx.x % {self.lanes}u;",
             f"const u32 column = e * {self.together}u + part % {self.together}u, n = first + column;",
-            f"const bool held = part < {self.together}u && j < {self.h}u;",
+            f"const bool held = part < {self.together}u && j < {self.h}u{self.mine()};",
         ]
+
+    def mine(self) -> str:
+        """Returns the condition that a thread's unit is one of its block's."""
+        return "" if self.blocks == 1 else f" && threadIdx.x / {self.lanes}u < {self.own}u"
 
     def state_at(self, half: str) -> str:
         return f"states[{half}][column * {self.row} + j]"
+
+    def keep(self, half: str, value: str) -> str:
+        if self.blocks == 1:
+            return super().keep(half, value)
+        return f"UNROLL for (u32 rank = 0; rank < {self.blocks}u; ++rank) cluster_store(&{self.state_at(half)}, rank, {value});"
+
+    def arrive(self) -> list[str]:
+        return [] if self.blocks == 1 else ["cluster_arrive();"]
+
+    def wait(self) -> list[str]:
+        return super().wait() if self.blocks == 1 else ["cluster_wait();"]
+
+    def weights(self) -> list[str]:
+        # no block stores in the memory of another before all have cleared their own
+        return [*super().weights(), *([] if self.blocks == 1 else ["cluster_arrive();", "cluster_wait();"])]
 
     def sum_of(self, gate: str) -> str:
         return f"sums[e][{gate}]"
@@ -82,7 +127,7 @@ class _Writer(Writer):
     def load_weights(self) -> list[str]:
         h, lanes = self.h, self.lanes
         return [
-            f"const u32 lane = threadIdx.x % {lanes}u, unit = m::min(threadIdx.x / {lanes}u, {h - 1}u);",
+            f"const u32 lane = threadIdx.x % {lanes}u, unit = m::min({self.unit()}, {h - 1}u);",
             f"float weights[{self.gates}][{self.parts}][{VECTOR}];",
             f"UNROLL for (u32 g = 0; g < {self.gates}; ++g)",
             f"  UNROLL for (u32 part = 0; part < {self.parts}; ++part)",

@@ -59,16 +59,22 @@ def one_launch(writer: Writer, given: list[Tensor | None], threads: int, traits:
     s, b, i = x.lens
     names, buffers = pointers(given, ys)
     text = activation_functions(op, fast=True)
-    text += kernel(NAME, [*names, "const float* inputs"], writer.lines(), threads)
+    cluster = writer.blocks if writer.blocks > 1 else 0
+    text += kernel(NAME, [*names, "const float* inputs"], writer.lines(), threads, cluster=cluster)
     product, before, space = input_products(op, x, w, traits)
-    grid = (ceil_div(b, columns), op.directions, 1)
+    grid = (ceil_div(b, columns) * writer.blocks, op.directions, 1)
     launches = [before, KernelLaunch(NAME, grid, (threads, 1, 1), (*buffers, Buffer("scratch", 0)))]
     flops = 2 * s * op.directions * b * op.hidden_size * op.gates * (i + op.hidden_size)
     return finish(op.name, text + product, launches, given, ys, scratch=[space], flops=flops)
 
 
 class Writer:
-    """Generates the source of one kernel, whose lanes own the elements of fragments of matrix units: units of sequences."""
+    """Generates the source of one kernel, whose lanes own the elements of fragments of matrix units: units of sequences.
+
+    blocks: of a cluster, which share the units of the same sequences; each holds all states.
+    """
+
+    blocks = 1
 
     def __init__(self, op: Any, given: Sequence[Tensor | None], ys: Sequence[Tensor], columns: int) -> None:
         x, _, r, self.bias, self.lens, self.h0, self.c0, self.peephole = given
@@ -83,7 +89,7 @@ class Writer:
     def lines(self) -> list[str]:
         s, t = self.steps, self.t
         return [
-            f"const u32 d = blockIdx.y, first = blockIdx.x * {self.columns}u;",
+            f"const u32 d = blockIdx.y, first = blockIdx.x / {self.blocks}u * {self.columns}u;",
             f"SHARED({t}, states, [2][{self.state_count}]);",
             *self.weights(),
             *self.initial_states(),
@@ -97,11 +103,15 @@ class Writer:
             "  UNROLL for (u32 half = 0; half < 2; ++half) {",
             "    const u32 step = start + half;",
             f"    if (step >= {s}u) continue;",
-            *(f"    {line}" for line in [*self.sums(), *self.each_element(self.cell())]),
+            *(f"    {line}" for line in [*self.sums(), f"{storage_type(self.ys[0].dtype)} results[{self.used}];"]),
+            *(
+                f"    {line}"
+                for line in [*self.each_element(self.cell()), *self.arrive(), *self.each_element(self.store())]
+            ),
             f"    if (step + 2 < {s}u) {{",
             *(f"      {line}" for line in self.inputs("half")),
             "    }",
-            "    __syncthreads();",
+            *(f"    {line}" for line in self.wait()),
             "  }",
             "}",
             *self.last_cells(),
@@ -126,6 +136,18 @@ class Writer:
 
     def state_at(self, half: str) -> str:
         return f"states[{half}][j * {LD} + column]"
+
+    def keep(self, half: str, value: str) -> str:
+        """Returns a statement that stores an element's state for the products of the next step."""
+        return f"{self.state_at(half)} = convert<{self.t}>({value});"
+
+    def arrive(self) -> list[str]:
+        """Returns statements before those that need not be done when all states of a step are used."""
+        return []
+
+    def wait(self) -> list[str]:
+        """Returns statements after which all states of a step may be used."""
+        return ["__syncthreads();"]
 
     def sum_of(self, gate: str) -> str:
         return f"sums[{gate}].x[e]"
@@ -162,10 +184,10 @@ class Writer:
         body = [
             f"state[e] = {begin(self.h0, 5)};",
             *([f"memory[e] = {begin(self.c0, 6)};"] if self.long else []),
-            f"if (held) {self.state_at('0')} = convert<{self.t}>(state[e]);",
+            f"if (held) {{ {self.keep('0', 'state[e]')} }}",
         ]
         memory = f", memory[{self.used}]" if self.long else ""
-        return [f"float state[{self.used}]{memory};", *self.each_element(body), "__syncthreads();"]
+        return [f"float state[{self.used}]{memory};", *self.each_element(body), *self.arrive(), *self.wait()]
 
     def time(self, step: str) -> str:
         backwards = "true" if self.op.direction == "reverse" else "d == 1"
@@ -209,7 +231,7 @@ class Writer:
         ]
 
     def cell(self) -> list[str]:
-        """Returns statements that compute an element's states after a step, and store the result."""
+        """Returns statements that compute an element's states and result of a step."""
         h, gates, y = self.h, self.gates, self.ys[0]
         lines = [
             "if (!inside) continue;",
@@ -237,10 +259,13 @@ class Writer:
         return [
             *lines,
             f"state[e] = now{', memory[e] = next' if self.long else ''};",
-            f"{self.state_at('1 - half')} = convert<{self.t}>(now);",
-            f"*target[e] = {to_storage(result, y.dtype)};",
-            f"target[e] += forth * {y.strides[0]};",
+            self.keep("1 - half", "now"),
+            f"results[e] = {to_storage(result, y.dtype)};",
         ]
+
+    def store(self) -> list[str]:
+        """Returns statements that store an element's result of a step."""
+        return ["if (!inside) continue;", "*target[e] = results[e];", f"target[e] += forth * {self.ys[0].strides[0]};"]
 
     def last_cells(self) -> list[str]:
         if not self.long:
