@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import threading
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -23,7 +24,14 @@ else:
     class Package:
         """Proxy of the package onnx that loads each attribute on first access."""
 
+        def __init__(self) -> None:
+            self._loading = threading.RLock()  # these modules are loaded without the locks of the import system
+
         def __getattr__(self, name: str) -> Any:
+            with self._loading:
+                return vars(self)[name] if name in vars(self) else self._load(name)
+
+        def _load(self, name: str) -> Any:
             if name == "defs":
                 found = _schemas()
             elif name.endswith("Proto"):

@@ -19,6 +19,22 @@ print(mgx.parse_onnx(sys.argv[1]).get_output_names())
 assert "onnx.onnx_cpp2py_export" not in sys.modules
 """
 
+IN_THREADS = """
+import threading
+from mgx_onnx.messages import onnx
+ready = threading.Barrier(8)
+def use():
+    ready.wait()
+    found.append((onnx.ModelProto().HasField("graph"), onnx.defs.get_schema("Pad", 1, "").name))
+found = []
+threads = [threading.Thread(target=use) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert found == [(False, "Pad")] * 8, found
+"""
+
 
 def test_no_schema_has_another_type_for_a_name() -> None:
     schemas: list[Any] = onnx.defs.get_all_schemas_with_history()
@@ -64,3 +80,7 @@ def test_a_usual_model_is_parsed_without_schemas(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", PARSED, str(path)], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "['y']\n"
+
+
+def test_threads_that_parse_first_load_the_schemas_once() -> None:
+    subprocess.run([sys.executable, "-c", IN_THREADS], check=True, timeout=60)
