@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..ir.module import Module
     from ..program import Program
 
-__all__ = ["brief", "form_options", "graphviz", "write"]
+__all__ = ["BY_EXTENSION", "brief", "form_options", "graphviz", "write"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -75,12 +75,14 @@ def write(program: Program, given: Mapping[str, Any], as_json: bool) -> None:
         program = program.clone()
     output: Path | None = given["output"]
     if form in ("binary", "json"):
-        from ..store import save_buffer
+        from ..store import save, save_buffer
 
-        data = save_buffer(program, "msgpack" if form == "binary" else "json")
+        stored = "msgpack" if form == "binary" else "json"
         if output is not None:
-            output.write_bytes(data)
-        elif form == "json":
+            save(program, output, stored)
+            return
+        data = save_buffer(program, stored)
+        if form == "json":
             click.echo(data.decode(), file=stdout())
         else:
             stream = stdout().buffer

@@ -8,6 +8,7 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -79,6 +80,9 @@ class DriverCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the command; plugins' output is redirected to stderr."""
+        file, output = ctx.params.get("file"), ctx.params.get("output")
+        if isinstance(file, Path) and isinstance(output, Path) and _overwrites(output, file):
+            raise click.UsageError(f"--output would overwrite the model {str(file)!r}: give another file", ctx)
         with own_output(ctx):
             return super().invoke(ctx)
 
@@ -108,6 +112,15 @@ def in_flags(message: str) -> str:
         message = re.sub(rf"\b{name}\[(['\"])(.*?)\1\]", rf"{flag} @\2", message)
         message = re.sub(rf"(['\"]?)\b{name}\b\1", flag, message)
     return message
+
+
+def _overwrites(output: Path, model: Path) -> bool:
+    """Returns True if a file to write is the model to read; programs, by their extension, may be edited in place."""
+    from .forms import BY_EXTENSION
+
+    if output.suffix.lower() in BY_EXTENSION or not (output.is_file() and model.exists()):
+        return False
+    return output.samefile(model)
 
 
 def _is_option(word: str) -> bool:

@@ -145,6 +145,17 @@ def test_files_of_other_forms(drive, chain, tmp_path):
         assert "float32[5, 9]" in drive("params", tmp_path / name, "--input-dim", "@x", "5", "9")
 
 
+def test_a_program_is_edited_in_place_and_no_other_model_overwritten(drive, chain, tmp_path):
+    path = chain("identity tanh")
+    before = path.read_bytes()
+    for command in ("read", "compile", "run", "quantize"):
+        assert "--output would overwrite the model" in drive(command, path, "-o", path, code=2)
+    assert path.read_bytes() == before
+    drive("read", path, "-o", tmp_path / "m.mxr")
+    drive("read", tmp_path / "m.mxr", "-O", "-o", tmp_path / "m.mxr")
+    assert "identity" not in drive("read", tmp_path / "m.mxr")
+
+
 def test_options_of_a_frontend_itself(drive, chain):
     path = chain("tanh", "2 3")
     assert "out" in drive("params", path, "--frontend-option", "alias=out").split()
