@@ -32,7 +32,7 @@ def data_options(function: F) -> F:
             metavar="@NAME FILE",
             help="A parameter's value from a .npy file or what `Argument.save` wrote.",
         ),
-        click.option("--seed", type=int, default=0, show_default=True, help="Seed of random values."),
+        click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of random values."),
     ]
     for option in reversed(options):
         function = option(function)
@@ -54,6 +54,8 @@ def inputs(shapes: Mapping[str, AnyShape], given: Mapping[str, Any]) -> dict[str
         if name not in shapes:
             known = ", ".join(map(repr, shapes)) or "none"
             raise ParameterError(f"there is no parameter {name!r} to fill; known are {known}")
+    for name in sorted(zeros & ones | loaded.keys() & (zeros | ones)):
+        raise ParameterError(f"parameter {name!r} is given two values: use one of --fill0, --fill1 and --load-arg")
     symbols: dict[str, int] = {}
     for name, array in loaded.items():
         declared = shapes[name]

@@ -89,6 +89,8 @@ def test_wrong_inputs(drive, chain, tmp_path):
     (tmp_path / "bad.npy").write_text("nothing")
     assert "is neither an .npy file" in drive("run", chain("exp"), "--load-arg", "@x", tmp_path / "bad.npy", code=2)
     assert "No such file" in drive("run", chain("exp"), "--load-arg", "@x", tmp_path / "none.npy", code=2)
+    assert "'x' is given two values" in drive("run", chain("exp"), "--fill0", "x", "--fill1", "x", code=2)
+    assert "-1 is not in the range" in drive("run", chain("exp"), "--seed", "-1", code=2)
 
 
 def test_values_of_every_kind_of_shape():
