@@ -169,7 +169,7 @@ def is_private(path: Path) -> bool:
 def write_file(path: Path, chunks: Iterable[Any], mode: int = 0o666) -> None:
     """Writes a file atomically (temporary file and rename).  mode: permissions before the umask.  Errors: OSError.
 
-    A device or pipe, such as /dev/null, is not replaced: the bytes are written to it.
+    A device or pipe, such as /dev/null, is not replaced: the bytes are written to it.  Of a link, the file it names is replaced.
     """
     if not path.name:  # "." and "/" have no sibling for the temporary file
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -177,6 +177,8 @@ def write_file(path: Path, chunks: Iterable[Any], mode: int = 0o666) -> None:
         with open(path, "wb") as file:
             file.writelines(chunks)
         return
+    if path.is_symlink():
+        path = Path(os.path.realpath(path))
     # of the name, only as much as leaves the rest within 255 bytes
     beside = path.with_name(f".{path.name[:40]}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:

@@ -125,6 +125,17 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_a_link_stays_and_the_file_it_names_is_replaced(tmp_path):
+    (tmp_path / "folder").mkdir()
+    link, target = tmp_path / "link", tmp_path / "folder" / "file"
+    link.symlink_to("folder/file")
+    for data in (b"new", b"again"):
+        write_file(link, [data])
+        assert link.is_symlink()
+        assert target.read_bytes() == data
+    assert sorted(tmp_path.rglob("*")) == [target.parent, target, link]
+
+
 def test_a_pipe_or_device_is_written_to_not_replaced(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
