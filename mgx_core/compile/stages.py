@@ -217,9 +217,11 @@ def lower_for(
     Errors: DeviceError if the values exceed the memory limit.
     """
     static = {n: s for n, s in shapes.items() if not s.dynamic()}
-    shared = given.derive("equal bodies", equal_bodies)
     records: list[PassRecord] = []
     needs = [given.derive(w.__name__, w) for w in (selects_modules, needs_shapes, needs_extents)]
+    if needs[1] and not needs[0] and reuse.used:  # what data decide is the same for all shapes
+        given = given.derive("specialized", lambda module: specialize_ranks(module.clone()) or module)
+    shared = given.derive("equal bodies", equal_bodies)
     if any(needs):  # the copy is edited, so it cannot share bodies
         module = given.clone(parameters=static, shared=shared)
         if needs[0]:

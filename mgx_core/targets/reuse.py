@@ -34,6 +34,11 @@ class Reuse:
             kept.limit = SETS * len(module)
         return self._launches
 
+    @property
+    def used(self) -> bool:
+        """True once there are launches of an instance."""
+        return len(self._launches) > 0
+
     def recording(self, key: Hashable) -> Recording | None:
         """Returns the recording of a key, if there is one."""
         return self._recordings.get(key)

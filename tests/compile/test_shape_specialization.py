@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import mgx_core as mgx
+from mgx_core.compile import stages
 from mgx_core.compile.shape_specialization import needs_extents, needs_shapes, specialize_ranks
 from mgx_core.ir.module import nested
 from mgx_core.ops.control import If
@@ -102,6 +103,24 @@ def test_readers_of_a_branch_that_a_count_decides_move_into_it() -> None:
     main.set_inputs(taken, [few])
     copy = specialize_ranks(main)
     assert copy is not None and not any(isinstance(ins.op, OpenRelu) for m in nested(copy) for ins in m)
+
+
+def test_readers_of_branches_that_data_decide_move_once_for_all_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    moved = []
+
+    def noting(module: mgx.Module) -> mgx.Module | None:
+        found = specialize_ranks(module)
+        if found is not None:
+            moved.append(str(found.parameters["x"].result))
+        return found
+
+    monkeypatch.setattr(stages, "specialize_ranks", noting)
+    program = squeezed_or_not(on_data=True)
+    program.compile(mgx.get_target("ref"))
+    for rows in (2, 3, 4, 5):
+        x = np.ones((rows, 3), np.float32)
+        np.testing.assert_array_equal(np.asarray(program.run({"x": x})[0]), x[0])
+    assert moved == ["float32[2, 3]", "float32[n, 3]"]
 
 
 def test_extents_known_inside_the_branches_are_those_of_later_instructions() -> None:
