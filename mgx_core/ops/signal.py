@@ -67,9 +67,13 @@ class Window(Operation):
         """Returns the window itself."""
         require_memory([size], 8)
         span = max(size if self.periodic else size - 1, 1)
-        at = 2 * math.pi * np.arange(size) / span
-        out = sum((c * np.cos(i * at) for i, c in enumerate(self.cosines)), np.zeros(size))
-        return convert(out.astype(np.float64), self.dtype)
+        middle = span // 2 + 1  # what follows mirrors the points before
+        at = 2 * math.pi * np.arange(middle) / span
+        out = np.full(middle, self.cosines[0])
+        for i, c in enumerate(self.cosines[1:], 1):
+            out += c * np.cos(i * at)
+        half = convert(out, self.dtype)
+        return np.concatenate([half[:size], half[span - size + 1 : span - middle + 1][::-1]])
 
 
 @op("hann_window")

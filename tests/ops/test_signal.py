@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -93,15 +94,17 @@ def test_frames() -> None:
 
 
 def test_windows() -> None:
-    for periodic in (False, True):
-        n = np.arange(8) * 2 * np.pi / (8 if periodic else 7)
+    for periodic, size in product((False, True), (2, 7, 8)):
+        n = np.arange(size) * 2 * np.pi / (size if periodic else size - 1)
         for op, wanted in (
             (HannWindow, 0.5 - 0.5 * np.cos(n)),
             (HammingWindow, 25 / 46 - 21 / 46 * np.cos(n)),
             (BlackmanWindow, 0.42 - 0.5 * np.cos(n) + 0.08 * np.cos(2 * n)),
         ):
-            out = op(periodic=periodic, dtype=dt.float64).evaluate([np.array(8)])
+            out = op(periodic=periodic, dtype=dt.float64).evaluate([np.array(size)])
             np.testing.assert_allclose(out, wanted, atol=1e-12)
+    for size in (0, 1):
+        assert HannWindow(periodic=False).evaluate([np.array(size)]).tolist() == [0.0] * size
     assert HannWindow(dtype=dt.float16).evaluate([np.array([4])]).dtype == np.float16
     with pytest.raises(MgxError, match="size must be at least 0"):
         HannWindow().evaluate([np.array(-3)])
