@@ -38,6 +38,11 @@ def convolution_backward(
 ) -> tuple[Instruction | None, ...]:
     rank = w.shape.rank - 2
     stride, padding, dilation = (filled(v, rank) for v in (stride, padding, dilation))
+    if transposed:
+        added = filled(output_padding, rank)
+        if any(extra >= step for extra, step in zip(added, stride, strict=True)):  # windows that reach no element of x
+            ends = (p - extra // step * step for p, extra, step in zip(padding, added, stride, strict=True))
+            padding = (*padding, *ends)
     found: list[Instruction | None] = [None, None, None]
     given: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "group": groups}
     if mask[0]:
