@@ -233,17 +233,22 @@ class Rewriter:
         self.name = rules.name
         self.tally = Tally() if tally is None else tally
         self._refused: dict[Instruction, dict[str, Refusal]] = {}
+        self._elsewhere: list[Instruction] = []  # whose operands lost users in another module
 
     def apply(self, module: Module) -> bool:
         """Rewrites a module and those nested in it; True if anything changed."""
         changed = False
         for inner in list(nested(module)):
             if len(inner):
-                changed |= self._apply(inner)
+                changed |= self._apply(inner, inner)
+        while self._elsewhere:
+            ins = self._elsewhere.pop()
+            if ins.parent is not None:
+                changed |= self._apply(ins.parent, (ins,))
         return changed
 
-    def _apply(self, module: Module) -> bool:
-        pending = deque(module)
+    def _apply(self, module: Module, start: Iterable[Instruction]) -> bool:
+        pending = deque(start)
         queued = set(pending)
         budget = MOST_REWRITES * (len(module) + 20)
         rewrites = 0
@@ -274,7 +279,8 @@ class Rewriter:
                 recent.append(rule)
                 if rewrites > budget:
                     raise PassError(self._endless(recent, rewrites, ins))
-                left = self._sweep(module, ins)
+                left = self._sweep(ins)
+                self._elsewhere += [near for near in left if near.parent is not module]
                 for near in (*builder.made, new, *new.inputs, *readers(new), *ins.inputs, *left):
                     if near not in queued and near.parent is module:
                         queued.add(near)
@@ -354,24 +360,22 @@ class Rewriter:
         if new.result != ins.result and ins.result.dynamic():
             module.substitute(found_extents(ins.result, new.result))
 
-    def _sweep(self, module: Module, ins: Instruction) -> list[Instruction]:
-        """Removes a dead instruction and its dead inputs; returns the remaining single users of the other inputs."""
+    def _sweep(self, ins: Instruction) -> list[Instruction]:
+        """Removes a dead instruction and its dead inputs, captured ones too; returns the single users of the other inputs."""
         stack, read = [ins], list[Instruction]()
         while stack:
             dead = stack.pop()
-            if dead.parent is None or dead.users or dead.is_param or dead.op.effect or dead in module.outputs:
+            owner = dead.parent
+            if owner is None or dead.users or dead.is_param or dead.op.effect or dead in owner.outputs:
                 continue
             if dead.result.dynamic() and needed_for_extents(dead):
                 continue
             inputs = dead.inputs
-            owner = dead.parent
-            if owner is not module:
-                continue
-            module.remove(dead)
+            owner.remove(dead)
             self.tally.refusals.extend(self._refused.pop(dead, {}).values())
             stack.extend(inputs)
             read.extend(inputs)
-        return [user for i in read if i.parent is module and len(i.users) == 1 for user in i.users]
+        return [user for i in read if i.parent is not None and len(i.users) == 1 for user in i.users]
 
 
 def _word(name: str) -> str:

@@ -193,7 +193,7 @@ def test_a_refusal_counts_once_per_instruction_with_its_last_reason():
     assert rewriter.tally.counts() == (("relu-of-relu", 1, 0, ""), ("talks", 0, 1, "@return reads it"))
 
 
-def test_rules_are_retried_for_the_remaining_sole_reader():
+def alone() -> Rules:
     rules = Rules("alone")
 
     @rules.on(Abs)
@@ -206,6 +206,10 @@ def test_rules_are_retried_for_the_remaining_sole_reader():
         inner = i.inputs[0]
         return b.add(Abs(), inner.inputs[0]) if isinstance(inner.op, Neg) and len(inner.users) == 1 else None
 
+    return rules
+
+
+def test_rules_are_retried_for_the_remaining_sole_reader():
     module, _, _ = rewritten(
         """
         module main
@@ -214,9 +218,31 @@ def test_rules_are_retried_for_the_remaining_sole_reader():
           %2 = relu(%1)
           %3 = abs(%1)
           @return(%2, %3)""",
-        rules,
+        alone(),
     )
     assert [i.name for i in module][1:-1] == ["abs", "abs"]
+
+
+def test_rules_are_retried_where_a_branch_was_the_other_reader():
+    """The dead operand in the enclosing module was left, as a user of its own operand."""
+    module, _, _ = rewritten(
+        """
+        module main
+          %c = @param["c"] -> bool[]
+          %x = @param["x"] -> float32[2]
+          %1 = neg(%x)
+          %2 = relu(%1)
+          %n = neg(%1)
+          %3 = if(%c){then, else}
+          @return(%2, %3)
+        module then
+          %4 = abs(%n)
+          @return(%4)
+        module else
+          @return(%x)""",
+        alone(),
+    )
+    assert [i.name for i in module][2:-1] == ["abs", "if"]
 
 
 def test_a_rule_that_finally_fires_is_not_reported_as_refused():
