@@ -178,6 +178,15 @@ def test_complex_inputs_and_weights_are_accepted(same: Same) -> None:
     same(model, torch.randn(2, 4, 32), torch.randn(17, dtype=torch.cfloat).conj())
 
 
+def test_products_of_three_operands_in_a_chosen_order(same: Same) -> None:
+    """torch passes the order of products if opt_einsum is installed."""
+
+    def product(x: Any, y: Any, z: Any) -> Any:
+        return torch.ops.aten.einsum("ijk,bj,bk->bi", [x, y, z], path=[1, 2, 0, 1])
+
+    same(product, torch.randn(4, 4, 4), torch.randn(2, 4), torch.randn(2, 4))
+
+
 def test_view_by_einsum_shares_memory() -> None:
     function = torch.compile(lambda x: (torch.einsum("ii->i", x), torch.einsum("ij,jk->ik", x, x)), backend="mgx")
     x = torch.randn(3, 3)

@@ -141,5 +141,8 @@ def bilinear(
 
 
 @converts("einsum")
-def einsum(n: Node, equation: str, xs: Sequence[Instruction], **given: Any) -> Instruction:
+def einsum(
+    n: Node, equation: str, xs: Sequence[Instruction], *, path: Sequence[int] | None = None, **given: Any
+) -> Instruction:
+    """Converts without the order of products, which torch chooses for more than two operands if opt_einsum is installed."""
     return n.add("einsum", *(n.convert(x, n.dtype) for x in xs), equation=equation.replace(" ", ""))
