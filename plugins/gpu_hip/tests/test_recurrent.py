@@ -132,16 +132,16 @@ def test_weights_of_float32_stay_in_registers(
 
 
 @pytest.mark.parametrize(
-    ("kind", "of", "hidden", "sequences", "units"),
+    ("kind", "of", "hidden", "sequences", "units", "clusters"),
     [
-        (Lstm, "float32", 140, 3, 32),
-        (Lstm, "float16", 170, 1, 132),
-        (Gru, "float32", 180, 5, 8),
-        (Gru, "float32", 131, 9, 8),
+        (Lstm, "float32", 140, 3, 32, 1),
+        (Lstm, "float16", 170, 1, 132, 1),
+        (Gru, "float32", 180, 5, 8, 1),
+        (Gru, "float32", 131, 9, 8, 1),
     ],
 )
 def test_weights_stay_in_the_registers_of_a_cluster(
-    kind: type[Any], of: str, hidden: int, sequences: int, units: int
+    kind: type[Any], of: str, hidden: int, sequences: int, units: int, clusters: int
 ) -> None:
     """Layers of more units than one block holds took a launch for each step."""
     steps, width = 3, 3
@@ -161,6 +161,7 @@ def test_weights_stay_in_the_registers_of_a_cluster(
     source = resident_fma(op, inputs, outputs, traits(32, units))
     assert isinstance(source, KernelSource)
     assert "CLUSTER(8)" in source.text
+    assert source.launches[-1].grid == (8 * clusters, 2, 1)
     same(run(source, given, inputs, outputs), wanted, tolerance=LIMITS[of])
     without = resident_fma(op, inputs, outputs, traits(32, units)._replace(arch="gfx90a", vendor="amd"))
     assert "do not fit" in without.why

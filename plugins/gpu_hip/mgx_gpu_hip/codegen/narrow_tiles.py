@@ -8,7 +8,7 @@ from typing import Final
 from .geometry import ceil_div
 from .source import DeviceTraits
 
-__all__ = ["HALF_TILES", "JOINT", "TILES", "Tile", "half_microseconds", "microseconds", "tiles_by_time"]
+__all__ = ["CLUSTERED", "HALF_TILES", "JOINT", "TILES", "Tile", "half_microseconds", "microseconds", "tiles_by_time"]
 
 ALIGNED: Final = 1024  # alignment in bytes of the stages of a warpgroup tile
 GROUP_WAVES: Final = 4  # waves of a warpgroup

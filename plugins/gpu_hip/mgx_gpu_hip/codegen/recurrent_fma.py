@@ -11,6 +11,7 @@ from typing import Any
 from mgx_core import No
 
 from .geometry import ceil_div
+from .narrow_tiles import CLUSTERED
 from .recurrent import at, unfit
 from .recurrent_resident import REGISTERS, Writer, one_launch
 from .source import DeviceTraits, KernelSource, Tensor
@@ -44,7 +45,7 @@ def resident_fma(op: Any, xs: list[Tensor | None], ys: list[Tensor], traits: Dev
         return No("one step uses the weights once, which more blocks read faster")
     for cluster, lanes in ((1, 4), (1, 2), *([(CLUSTER, 8), (CLUSTER, 4)] if traits.clusters else [])):
         threads = ceil_div(ceil_div(h, cluster) * lanes, traits.wave) * traits.wave
-        units = traits.sm_count // cluster
+        units = int(traits.sm_count * CLUSTERED[cluster]) // cluster
         together = next(n for n in (1, 2, 4) if n >= min(lanes, 4) or directions * ceil_div(b, n) <= units)
         weights = op.gates * ceil_div(h, VECTOR * lanes) * VECTOR
         spare = min(REGISTERS // threads, MOST_REGISTERS) - weights - BESIDES - together * op.gates
@@ -85,7 +86,8 @@ class _Writer(Writer):
     @property
     def shared(self) -> int:
         """The bytes of shared memory."""
-        return 4 * (2 * self.state_count + (2 * self.gates * self.h if self.bias is not None else 0))
+        biases = 0 if self.bias is None else 2 * self.gates * self.h
+        return 4 * int(2 * self.state_count + biases)
 
     def unit(self) -> str:
         """Returns code of the unit of a thread, which may be past the block's last one."""
