@@ -115,12 +115,13 @@ def in_flags(message: str) -> str:
 
 
 def _overwrites(output: Path, model: Path) -> bool:
-    """Returns True if a file to write is the model to read; programs, by their extension, may be edited in place."""
-    from .forms import BY_EXTENSION
+    """Returns True if a file to write is the model to read, unless that is a saved program, which may be edited in place."""
+    from ..store.container import is_program
 
-    if output.suffix.lower() in BY_EXTENSION or not (output.is_file() and model.exists()):
+    if not (output.is_file() and model.is_file() and output.samefile(model)):
         return False
-    return output.samefile(model)
+    with model.open("rb") as file:
+        return not is_program(file.read(256))
 
 
 def _is_option(word: str) -> bool:
