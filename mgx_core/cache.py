@@ -106,7 +106,7 @@ class DiskCache:
         path = self.path(key)
         with contextlib.suppress(OSError):
             make_private(path.parent)
-            if path.is_symlink() or not path.is_file():  # nobody may read a pipe, and a link may lead elsewhere
+            if path.is_symlink() or not path.is_file():  # a pipe may have no reader, and a link may lead elsewhere
                 self.drop(key)
             write_file(path, chunks, 0o600)
             if self._due(path, path.stat().st_size):
