@@ -246,7 +246,7 @@ FUNCTIONS: dict[str, tuple[Callable[..., torch.Tensor], tuple[int, ...]]] = {
     "weights of adjoining windows": (lambda w: F.conv2d(IMAGES, w, stride=(3, 2)), (4, 3, 3, 2)),
     "weights of strided windows per channel": (lambda w: F.conv2d(IMAGES, w, stride=2, padding=1, groups=3), (6, 1, 3, 2)),
     "transposed windows beyond the last stride": (
-        lambda w: F.conv_transpose2d(IMAGES * w.mean(), w, dilation=(2, 3), output_padding=(1, 2), stride=(1, 2)), (3, 4, 3, 2)
+        lambda w: F.conv_transpose2d(IMAGES * w.mean(), w, None, (1, 2), (0, 1), (1, 2), 1, (2, 3)), (3, 4, 3, 2)
     ),
     "reflection": (lambda x: F.pad(x, (1, 0, 2, 1), mode="reflect"), (2, 3, 3, 4)),
     "cropped reflection": (lambda x: F.pad(x, (2, -1, -2, 1), mode="reflect"), (2, 5, 4)),

@@ -40,7 +40,7 @@ def convolution_backward(
     stride, padding, dilation = (filled(v, rank) for v in (stride, padding, dilation))
     if transposed:
         added = filled(output_padding, rank)
-        if any(extra >= step for extra, step in zip(added, stride, strict=True)):  # windows that reach no element of x
+        if any(extra >= step for extra, step in zip(added, stride, strict=True)):  # some windows reach no element of x
             ends = (p - extra // step * step for p, extra, step in zip(padding, added, stride, strict=True))
             padding = (*padding, *ends)
     found: list[Instruction | None] = [None, None, None]
