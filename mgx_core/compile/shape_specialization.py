@@ -82,15 +82,19 @@ def specialize_ranks(module: Module) -> Module | None:
     """Takes branches on extents and expands rank-dependent ops; returns the new module, or None if there were none.
 
     module: its parameters have the shapes of a run; it is modified.  What reads the results of a branch that depends on data is
-    copied into both branches if they differ in rank.
+    copied into both branches if they differ in rank; a branch that it does not fit fails if it runs.
     """
-    from .sink_into_branches import sink_into_branches
+    from .sink_into_branches import replace_misfits, sink_into_branches
 
     specialized = None
     while True:
         ResolveExtents().apply(module)
         changed = InlineBranches().apply(module) | SpellOut().apply(module) | UnrollLoops().apply(module)
-        if not changed and not sink_into_branches(module, lambda ins: _depends_on_data(ins.inputs[0], counts=True)):
+        if (
+            not changed
+            and not sink_into_branches(module, lambda ins: _depends_on_data(ins.inputs[0], counts=True))
+            and (specialized is None or not replace_misfits(module))
+        ):
             return specialized
         module.sweep()
         # inference finds the ranks of later values only now, and these may decide more branches

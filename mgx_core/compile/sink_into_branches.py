@@ -1,19 +1,21 @@
-"""Moves what reads results of unknown rank into the branches that they come from."""
+"""Moves what reads results of unknown rank into the branches that they come from, which need not all be able to run then."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Final
 
+from ..errors import ShapeError
+from ..ir.copying import never_run
 from ..ir.extract import extract
-from ..ir.instruction import Instruction
-from ..ir.module import Module, nested
+from ..ir.instruction import Instruction, infer_shape
+from ..ir.module import Module, everywhere, nested
 from ..ir.ordering import reads
 from ..ops.control import GetTupleElem, If
 from ..rules.matching import op_as
 from ..types.shape import Shape
 
-__all__ = ["sink_into_branches"]
+__all__ = ["replace_misfits", "sink_into_branches"]
 
 MOST: Final = 2000  # instructions of a module with both copies
 DEEPEST: Final = 2  # levels of branches in each other: each doubles the copies
@@ -52,7 +54,10 @@ def _differs(ins: Instruction) -> bool:
 
 
 def _sink(module: Module, ins: Instruction, most: int) -> bool:
-    """Replaces an `if` by one with all instructions that depend on it; returns False if there are none, or too many."""
+    """Replaces an `if` by one with all instructions that depend on it; returns False if there are none, or too many.
+
+    A branch whose results they do not fit fails if it runs; if that is true of both, returns False.
+    """
     reading: dict[Instruction, None] = {ins: None}
     for later in module:
         if not later.is_return and any(i in reading for i in reads(later)):
@@ -65,12 +70,20 @@ def _sink(module: Module, ins: Instruction, most: int) -> bool:
     if any(ins in reads(i) or i.op.effect for i in members):
         return False
     rest, needs = extract(members, wanted, f"{module.name}:rest")
-    branches = []
+    branches, refused = [], {}
     for branch in ins.modules:
         made = Module(branch.name)
         results = made.inline(branch, [])
-        made.add_return(made.inline(rest, [results[items[n]] if n in items else n for n in needs]))
+        try:
+            made.add_return(made.inline(rest, [results[items[n]] if n in items else n for n in needs]))
+        except ShapeError as error:
+            refused[made] = str(error)
+            made.clear()
         branches.append(made)
+    fitting = next((m for m in branches if m not in refused), None)
+    if fitting is None:
+        return False
+    branches = [never_run(fitting, m.name, ins.inputs[0], refused[m]) if m in refused else m for m in branches]
     both = module.add(If(), ins.inputs[0], modules=branches, sources=ins.sources, before=module.returned)
     parts = {
         o: module.add(GetTupleElem(index=n), both, sources=o.sources, before=module.returned)
@@ -79,3 +92,32 @@ def _sink(module: Module, ins: Instruction, most: int) -> bool:
     module.replace_return([parts.get(o, o) for o in module.outputs])
     module.sweep()
     return True
+
+
+def replace_misfits(module: Module) -> bool:
+    """Replaces a branch by a failing one if values in it do not fit each other, while the other branch's do; returns if it did.
+
+    The data may never take such a branch.  Ops that keep their result's type when their operands' ranks are found do not tell.
+    """
+    changed = False
+    for inner, ins in everywhere(module):
+        why = {m: found for m in ins.modules if (found := _misfit(m))} if isinstance(ins.op, If) else {}
+        fitting = next((m for m in ins.modules if m not in why), None)
+        if not why or fitting is None:
+            continue
+        branches = [never_run(fitting, m.name, ins.inputs[0], why[m]) if m in why else m for m in ins.modules]
+        inner.replace(ins, inner.add(If(), ins.inputs[0], modules=branches, sources=ins.sources, before=ins))
+        inner.remove(ins)
+        changed = True
+    return changed
+
+
+def _misfit(branch: Module) -> str:
+    """Returns the first error of shape inference in a branch, apart from nested modules; empty if there is none."""
+    for ins in branch:
+        try:
+            if not (ins.is_literal or ins.is_return or ins.modules):
+                infer_shape(ins.op, ins.inputs)
+        except ShapeError as error:
+            return str(error.at_nodes(ins.sources))
+    return ""

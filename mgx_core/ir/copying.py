@@ -17,7 +17,7 @@ from .symbols import Substitution, learn_all, learn_symbols
 if TYPE_CHECKING:
     from .module import Module
 
-__all__ = ["Bodies", "Copies", "inlined"]
+__all__ = ["Bodies", "Copies", "inlined", "never_run"]
 
 
 class Bodies(Protocol):
@@ -152,9 +152,7 @@ class Copies:
             raise wrong[0]
         condition = went.get(ins.inputs[0], ins.inputs[0])
         name, why = ins.modules[made.index(wrong[0])].name, str(wrong[0])
-        never = type(there[0])(name)
-        shapes = there[0].output_shapes()
-        never.add_return([never.append(Instruction(Unreachable(shape=s, why=why), s, (condition,))) for s in shapes])
+        never = never_run(there[0], name, condition, why)
         return tuple([never if isinstance(m, ShapeError) else m for m in made])
 
     def _nested(self, module: Module, went: dict[Instruction, Instruction]) -> Module:
@@ -185,6 +183,14 @@ class Copies:
             copy.follows(body.pattern)
             self._kept.put(key, copy)
         return copy
+
+
+def never_run(other: Module, name: str, condition: Instruction, why: str) -> Module:
+    """Returns a module in place of one whose values do not fit each other, with results of the types of the other branch."""
+    never = type(other)(name)
+    shapes = other.output_shapes()
+    never.add_return([never.append(Instruction(Unreachable(shape=s, why=why), s, (condition,))) for s in shapes])
+    return never
 
 
 def _drop_sources(copy: Module) -> None:

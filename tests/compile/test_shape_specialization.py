@@ -123,6 +123,30 @@ def test_readers_of_branches_that_data_decide_move_once_for_all_shapes(monkeypat
     assert moved == ["float32[2, 3]", "float32[n, 3]"]
 
 
+def test_readers_that_do_not_fit_one_branch_fail_only_if_it_runs() -> None:
+    program = squeezed_or_not(on_data=True)
+    main = program.get_main_module()
+    (relu,) = main.outputs
+    main.replace_return([main.add(mgx.op("reshape", dims=[2, 3]), relu)])
+    copy = specialize_ranks(main.clone(parameters={"x": mgx.Shape("float32", [2, 3])}))
+    assert copy is not None and [str(s) for s in copy.output_shapes()] == ["float32[2, 3]"]
+    program.compile(mgx.get_target("ref"))
+    x = np.float32([[-1, 2, 3], [4, 5, 6]])
+    (y,) = program.run({"x": x})
+    np.testing.assert_array_equal(np.asarray(y), np.maximum(x, 0))
+    with pytest.raises(mgx.MgxError, match="cannot be reshaped"):
+        program.run({"x": -x})
+
+
+def test_readers_that_fit_no_branch_fail_when_they_run() -> None:
+    program = squeezed_or_not(on_data=True)
+    main = program.get_main_module()
+    main.replace_return([main.add(mgx.op("reshape", dims=[5]), main.outputs[0].inputs[0].inputs[0])])
+    program.compile(mgx.get_target("ref"))
+    with pytest.raises(mgx.MgxError, match="cannot be reshaped"):
+        program.run({"x": np.ones((2, 3), np.float32)})
+
+
 def test_extents_known_inside_the_branches_are_those_of_later_instructions() -> None:
     main = squeezed_or_not(on_data=True).get_main_module()
     (relu,) = main.outputs
