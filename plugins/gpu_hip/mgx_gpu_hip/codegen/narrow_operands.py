@@ -1,4 +1,4 @@
-"""Loads operands of products on matrix units to shared memory: matrix rows or image windows, 16 bytes at a time."""
+"""Loads operands of products on matrix units to shared memory: matrix rows 16 bytes at a time, image windows 4, 8 or 16."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ class Loader:
         step = self.p.step(name)
         if self.p.copied(name):
             limit = x.lens[-1] if name == "b" else depth
-            return [f"narrow_copy16(to, {name}_row[i] + k, k < {limit}u && {self.inside[name]}, {pad});"]
+            return [f"narrow_copy<{CHUNK}>(to, {name}_row[i] + k, k < {limit}u && {self.inside[name]}, {pad});"]
         return [
             "u32 word[4];",
             f"UNROLL for (u32 j = 0; j < {CHUNK}; ++j) {{",
@@ -332,7 +332,7 @@ class Loader:
             return [
                 *setup,
                 f"const bool inside = {inside}, past = k >= {self.p.depth}u || !{self.inside['a']};",
-                f"narrow_copy16(to, a_row[i] + ({place}), inside && !past, past ? pad_a : outside);",
+                f"narrow_copy<{CHUNK}>(to, a_row[i] + ({place}), inside && !past, past ? pad_a : outside);",
             ]
         setup, inside, place = pixel("kk")
         return [

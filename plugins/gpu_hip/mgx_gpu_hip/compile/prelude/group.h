@@ -164,7 +164,7 @@ template <class C> DEV void group_hold(C*, int) {}
 //   ring_init(r, n): a phase ends with n arrivals
 //   ring_wait(r, p): waits until the phase of parity p has ended
 //   ring_arrive(r): arrives, after this thread's reads
-//   ring_arrive_copies(r): arrives when this thread's copies by async_copy16 are complete
+//   ring_arrive_copies(r): arrives when this thread's copies by async_copy are complete
 //   group_registers<N, MORE>: changes the registers of each thread of four waves to N, a multiple of 8; all four execute it
 typedef u64 ring_t;
 #if GPU_HOST

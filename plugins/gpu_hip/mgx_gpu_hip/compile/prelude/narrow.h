@@ -300,14 +300,8 @@ template <int N> DEV void narrow_copy(void* shared, const void* global, bool val
   if (valid || fill == 0) {
     async_copy<N>(shared, global, valid);
   } else {
-    UNROLL for (int i = 0; i < N / 4; ++i) ((u32*)shared)[i] = fill;
-  }
-}
-DEV void narrow_copy16(void* shared, const void* global, bool valid, u32 fill) {
-  if (valid || fill == 0) {
-    async_copy16(shared, global, valid);
-  } else {
-    words::w16 q = {fill, fill, fill, fill};
-    *(words::w16*)shared = q;
+    vec<u32, N / 4> filled;
+    UNROLL for (int i = 0; i < N / 4; ++i) filled.v[i] = fill;
+    stv<u32, N / 4>(shared, filled);
   }
 }
