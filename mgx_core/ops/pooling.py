@@ -276,7 +276,8 @@ class MaxPoolIndices(Windows):
         values = values.reshape(*x.shape[:2], math.prod(lengths), *counts)
         inside = windows(padded(places, begins, filled, -1), lengths, stride, dilation, counts)
         inside = inside.reshape(math.prod(lengths), *counts)
-        best = np.argmax(values, axis=2)
+        hits = (values == values.max(axis=2, keepdims=True)) | (values != values)
+        best = np.argmax(hits & (inside >= 0), axis=2)  # padding is none, though it equals elements of minus infinity
         maxima = np.take_along_axis(values, best[:, :, None], axis=2)[:, :, 0]
         found = np.take_along_axis(inside[None, None], best[:, :, None], axis=2)[:, :, 0]
         images = np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *(1,) * rank) * math.prod(dims)

@@ -129,6 +129,14 @@ def test_index_errors_report_the_location(order: Any) -> None:
     assert (tie.tolist(), first.tolist()) == ([[[0, 0]]], [[[0, 1]]])
 
 
+@pytest.mark.parametrize(
+    "x", [np.full((1, 2, 2), -np.inf, np.float32), np.zeros((1, 2, 2), np.uint8)], ids=["-inf", "0"]
+)
+def test_padding_is_no_maximum(x: Any) -> None:
+    _, where = MaxPoolIndices(lengths=(2,), padding=(1, 0)).evaluate([x])
+    assert where.tolist() == [[[0, 0], [2, 2]]]
+
+
 def test_unpooling() -> None:
     y, where = MaxPoolIndices(lengths=(2, 2), stride=(2, 2)).evaluate([X[:, :, :6]])
     op = MaxUnpool(lengths=(2, 2), stride=(2, 2))

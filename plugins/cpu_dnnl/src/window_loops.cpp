@@ -31,8 +31,8 @@ inline void eight_maxima(
 }
 
 // Buffers: x; maxima and indices, both row-major.  Arguments: elements of an image; number of spatial axes; an Axis for each;
-// windows along each; box of the images (x).  Padding has the lowest value and the index -1.  Scratch memory: two int64 per tap.
-// Work items: windows.
+// windows along each; box of the images (x).  Padding is left out; a window of padding alone has the lowest value and the index
+// before the image's.  Scratch memory: two int64 per tap.  Work items: windows.
 template <typename T>
 void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *scratch) {
     using W = Wide<T>;
@@ -116,14 +116,19 @@ void maxima(void *const *buffers, const int64_t *args, int64_t begin, int64_t en
                     found = better ? t : found;
                 }
                 best_index = origin_index + index_steps[found];
-            } else
+            } else {
+                best = lowest<W>();
+                best_index = image * size - 1;
+                bool any = false;
                 for (int64_t t = 0; t < taps; ++t) {
-                    const bool inside = is_inside(t, first);
-                    const W c = inside ? widened(at[origin + steps[t]]) : lowest<W>();
-                    if (t && (is_nan(best) || !(is_nan(c) || c > best))) continue;
+                    if (!is_inside(t, first)) continue;
+                    const W c = widened(at[origin + steps[t]]);
+                    if (any && (is_nan(best) || !(is_nan(c) || c > best))) continue;
+                    any = true;
                     best = c;
-                    best_index = inside ? origin_index + index_steps[t] : image * size - 1;
+                    best_index = origin_index + index_steps[t];
                 }
+            }
             store(values[n], best);
             indices[n] = best_index;
             first[rank - 1] += last.stride;

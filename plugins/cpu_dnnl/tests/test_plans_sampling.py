@@ -157,6 +157,7 @@ def test_maxima_among_nan_and_infinities(agrees: Check) -> None:
     x = rng.choice(np.array([-np.inf, 0, 1, np.nan], np.float32), (1, 2, 8, 28))
     agrees(mgx.op("max_pool_indices", lengths=(3, 3), padding=(1, 1)), x)
     agrees(mgx.op("max_pool_indices", lengths=(3, 3), padding=(1, 1), stride=(2, 2)), x)
+    agrees(mgx.op("max_pool_indices", lengths=(3, 3), padding=(1, 1)), np.full((2, 1, 3, 3), -np.inf, np.float32))
 
 
 def boxes(count: int, classes: int, batch: int, kind: Any) -> list[Any]:
