@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from ..errors import ShapeError
 from ..ir.copying import never_run
 from ..ir.extract import extract
 from ..ir.instruction import Instruction, infer_shape
-from ..ir.module import Module, everywhere, nested
+from ..ir.module import Module, everywhere, nested, within
 from ..ir.ordering import reads
 from ..ops.control import GetTupleElem, If
 from ..rules.matching import op_as
@@ -17,7 +17,7 @@ from ..types.shape import Shape
 
 __all__ = ["replace_misfits", "sink_into_branches"]
 
-MOST: Final = 2000  # instructions of a module with both copies
+MOST: Final = 2000  # instructions of a module with both copies, those of nested modules included
 DEEPEST: Final = 2  # levels of branches in each other: each doubles the copies
 
 
@@ -37,7 +37,7 @@ def _sink_first(module: Module, chosen: Callable[[Instruction], bool], most: Cal
     """
     done = False
     for ins in list(module):
-        if not done and isinstance(ins.op, If) and _differs(ins) and chosen(ins) and _sink(module, ins, most()):
+        if not done and isinstance(ins.op, If) and _differs(ins) and chosen(ins) and _sink(module, ins, most(), levels):
             return True
         for inner in ins.modules if levels > 1 else ():
             done |= _sink_first(inner, chosen, most, levels - 1)
@@ -53,9 +53,15 @@ def _differs(ins: Instruction) -> bool:
     )
 
 
-def _sink(module: Module, ins: Instruction, most: int) -> bool:
+def _depth(instructions: Iterable[Instruction]) -> int:
+    """Returns the levels of branches in each other."""
+    return max((isinstance(i.op, If) + max(map(_depth, i.modules)) for i in instructions if i.modules), default=0)
+
+
+def _sink(module: Module, ins: Instruction, most: int, levels: int) -> bool:
     """Replaces an `if` by one with all instructions that depend on it; returns False if there are none, or too many.
 
+    levels: the most levels of branches in what is copied.  Several branches that one instruction reads end up in each other.
     A branch whose results they do not fit fails if it runs; if that is true of both, returns False.
     """
     reading: dict[Instruction, None] = {ins: None}
@@ -65,7 +71,8 @@ def _sink(module: Module, ins: Instruction, most: int) -> bool:
     items = {i: op_as(i, GetTupleElem).index for i in reading if ins in i.inputs and isinstance(i.op, GetTupleElem)}
     members = [i for i in reading if i is not ins and i not in items]
     wanted = [o for o in dict.fromkeys(module.outputs) if o in reading]
-    if module.returned is None or not wanted or ins in wanted or not 0 < len(members) <= most:
+    size = len(members) + sum(1 for i in members for _ in within(i))
+    if module.returned is None or not wanted or ins in wanted or not 0 < size <= most or _depth(members) > levels:
         return False
     if any(ins in reads(i) or i.op.effect for i in members):
         return False

@@ -80,18 +80,23 @@ def test_a_constant_that_a_deferred_node_of_an_inlined_branch_reads_first_is_kep
     assert np.asarray(program.run({"x": np.ones((3, 2), np.float32)})[0]).tolist() == [[2], [2], [2]]
 
 
-def test_branches_of_different_ranks_in_a_row_are_copied_twice_at_most() -> None:
-    """Each doubles the copies: eight took six seconds."""
+@pytest.mark.parametrize(("joined", "ifs"), [(False, 1 + 2 + 4 * 3), (True, 1 + 2 + 4 + 2)])
+def test_branches_of_different_ranks_are_copied_into_few_levels(joined: bool, ifs: int) -> None:
+    """In a row, or all read by one sum.  Each doubles the copies: eight took six seconds."""
     nodes, inputs, value = [], ["c0", "c1", "c2", "c3", "c4"], "x"
     for c in inputs:
-        wider = [helper.make_node("Unsqueeze", [value, "axis"], [f"{c}wide"])]
-        same = [helper.make_node("Neg", [value], [f"{c}same"])]
+        read = "x" if joined else value
+        wider = [helper.make_node("Unsqueeze", [read, "axis"], [f"{c}wide"])]
+        same = [helper.make_node("Neg", [read], [f"{c}same"])]
         then, other = (
             helper.make_graph(body, c, [], [helper.make_empty_tensor_value_info(body[0].output[0])])
             for body in (wider, same)
         )
         nodes.append(helper.make_node("If", [c], [f"{c}taken"], then_branch=then, else_branch=other))
-        nodes.append(helper.make_node("Neg", [value := f"{c}taken"], [value := f"{c}out"]))
+        if joined:
+            nodes.append(helper.make_node("Add", [value, f"{c}taken"], [value := f"{c}out"]))
+        else:
+            nodes.append(helper.make_node("Neg", [f"{c}taken"], [value := f"{c}out"]))
     graph = helper.make_graph(
         nodes,
         "g",
@@ -104,9 +109,10 @@ def test_branches_of_different_ranks_in_a_row_are_copied_twice_at_most() -> None
     program = mgx.parse_onnx_buffer(made.SerializeToString())
     program.compile(mgx.get_target("ref"))
     given = {c: np.bool_(c in ("c0", "c3", "c4")) for c in inputs}
-    assert np.asarray(program.run({"x": np.float32([1, 2]), **given})[0]).tolist() == [[[[-1, -2]]]]
+    wanted = [[2, 4]] if joined else [[[[-1, -2]]]]
+    assert np.asarray(program.run({"x": np.float32([1, 2]), **given})[0]).tolist() == wanted
     (instance,) = program.executable.instances()  # type: ignore[union-attr]
-    assert sum(isinstance(ins.op, If) for _, ins in everywhere(instance.module)) == 1 + 2 + 4 * 3  # not 31
+    assert sum(isinstance(ins.op, If) for _, ins in everywhere(instance.module)) == ifs
 
 
 def test_updates_of_unknown_rank_leave_the_extents_of_the_data_known() -> None:
