@@ -141,8 +141,8 @@ class MelWeightMatrix(Operation):
         bands, length = value(num_mel_bins, "num_mel_bins", 1), value(dft_length, "dft_length", 1)
         rate = value(sample_rate, "sample_rate", 1)
         low, high = (float(widen(np.asarray(x)).reshape(-1)[0]) for x in (lower_edge_hertz, upper_edge_hertz))
-        if not 0 <= low < high:
-            raise ParameterError(f"frequencies must satisfy 0 <= lower < upper, got {low} and {high}")
+        if not 0 <= low < high < math.inf:
+            raise ParameterError(f"frequencies must be finite and satisfy 0 <= lower < upper, got {low} and {high}")
         bins = length // 2 + 1
         if bands > MOST_BANDS:
             raise ParameterError(f"num_mel_bins must be at most {MOST_BANDS}, got {bands}")
@@ -151,7 +151,7 @@ class MelWeightMatrix(Operation):
         # the standard's step, which stops short of mel_high
         mels = mel_low + np.arange(bands + 2) * (mel_high - mel_low) / (bands + 2)
         hertz = 700 * (10 ** (mels / 2595) - 1)
-        edges = np.floor((length + 1) * hertz / rate).astype(np.int64)
+        edges = np.floor(np.minimum((length + 1) * hertz / rate, 1 << 62)).astype(np.int64)
         # a bin between two edges falls in the band whose center is the first, and rises in the next one
         within = np.minimum(edges, bins)
         counts = within[1:] - within[:-1]

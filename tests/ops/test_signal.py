@@ -133,3 +133,11 @@ def test_mel_weights_of_equal_edges_and_of_a_band_that_leaves_the_spectrum() -> 
         [0, 0, 0.5, 1, 0.5, 0, 0],
         [0, 0, 0, 0, 0.5, 1, 0.75],
     ]
+
+
+def test_mel_weights_of_a_frequency_beyond_all_integers() -> None:
+    numbers = [np.array(n) for n in (2, 8, 8000, 0.0)]
+    out = MelWeightMatrix().evaluate([*numbers, np.float32(1e38)])
+    assert out.argmax(0).tolist() == [4, 0] and out[0].tolist() == [0, 0]
+    with pytest.raises(MgxError, match="finite"):
+        MelWeightMatrix().evaluate([*numbers, np.float32(np.inf)])
