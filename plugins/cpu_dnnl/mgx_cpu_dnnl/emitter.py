@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuEmitter", "NativeStep", "NotOpen", "is_traced"]
 
-LOOPS_TOO: Final = frozenset(
-    {"matmul", "convolution", "convolution_weights"}
-)  # kinds of primitives that compiled loops replace
+# kinds of primitives that compiled loops replace, perhaps of parts of the op
+LOOPS_TOO: Final = frozenset({"matmul", "convolution", "convolution_weights"})
 LEAST_COUNTED: Final = 4096  # numbers of a constant that is longer than needed
 
 Install: TypeAlias = Callable[[Any, Callable[[Buffer], int]], None]
