@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CpuEmitter", "NativeStep", "NotOpen", "is_traced"]
 
-# kinds of primitives that compiled loops replace, perhaps of parts of the op
-LOOPS_TOO: Final = frozenset({"matmul", "convolution", "convolution_weights"})
+# beginnings of the kinds of primitives that compiled loops replace, perhaps of parts of the op
+LOOPS_TOO: Final = ("matmul", "convolution")
 LEAST_COUNTED: Final = 4096  # numbers of a constant that is longer than needed
 
 Install: TypeAlias = Callable[[Any, Callable[[Buffer], int]], None]
@@ -341,7 +341,7 @@ class CpuEmitter(Emitter):
         if self.trace is not None and any(is_traced(v.shape) for v in values):
             self.replaced = True
             why = f"oneDNN compiles {name} for fixed extents"
-            raise Refused(why) if kind in LOOPS_TOO else NotOpen(why)
+            raise Refused(why) if kind.startswith(LOOPS_TOO) else NotOpen(why)
 
     def loop(self, kernel: JitKernel, inputs: Sequence[Value], outputs: Sequence[Value], kind: str = "") -> None:
         """Adds a compiled loop; kind: its name in reports, default: the kernel's name."""
