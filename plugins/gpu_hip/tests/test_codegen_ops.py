@@ -523,9 +523,7 @@ def test_products_of_small_matrices(
 
 
 @waves
-@pytest.mark.parametrize(
-    ("direction", "h"), [("forward", 6), ("reverse", 6), ("bidirectional", 6), ("forward", 520)]
-)
+@pytest.mark.parametrize(("direction", "h"), [("forward", 6), ("reverse", 6), ("bidirectional", 6), ("forward", 520)])
 def test_recurrent_layers(direction: Any, h: int, wave: int) -> None:
     """The weights of few units stay in registers, those of more are read at each step."""
     n, s, b, i = 1 + (direction == "bidirectional"), 5, 3, 4
