@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..ir.module import Module
     from ..program import Program
 
-__all__ = ["BY_EXTENSION", "brief", "form_options", "graphviz", "write"]
+__all__ = ["brief", "form_options", "graphviz", "write"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
