@@ -149,9 +149,9 @@ ACCESSES = {
     "load of two": ("const half_t* x, half_t* y", "vec<half_t, 2> v = ldv<half_t, 2>(x + AT); y[0] = v.v[0];"),
     "store": ("const half_t* x, half_t* y", "vec<half_t, 4> v; v.v[0] = v.v[1] = v.v[2] = v.v[3] = x[0]; stv<half_t, 4>(y + AT, v);"),
     "copy to shared memory": ("const half_t* x, half_t* y",
-        "SHARED(half_t, s, [64]); async_copy16(s, x + AT); async_commit(); async_wait<0>(); y[0] = s[0];"),
+        "SHARED(half_t, s, [64]); async_copy<16>(s, x + AT); async_commit(); async_wait<0>(); y[0] = s[0];"),
     "copy from a row": ("const half_t* x, half_t* y",
-        "SHARED(half_t, s, [64]); async_copy16(s + AT, x); async_commit(); async_wait<0>(); y[0] = s[0];"),
+        "SHARED(half_t, s, [64]); async_copy<16>(s + AT, x); async_commit(); async_wait<0>(); y[0] = s[0];"),
     "fragment": ("const half_t* x, half_t* y",
         "SHARED(half_t, s, [512]); for (int i = threadIdx.x; i < 512; i += blockDim.x) s[i] = x[0]; __syncthreads(); "
         "frag_a<half_t> f; frag_load_a_shared(f, s + AT, 16); frag_c c; frag_fill(c, 0.f); frag_b<half_t> b; "

@@ -156,7 +156,7 @@ def copy_tile(p: Pattern, access: Access, target: str, source: str, rows: int, r
         ]
         at = f"{source} + (u64)({first} + r) * {strides[-2]}u + c"
         if ld % step == 0 and step * tensor.dtype.size == 16:
-            return [*head, f"  async_copy16(&{target}[r * {ld} + {place}], {at}, in);", "}"]
+            return [*head, f"  async_copy<16>(&{target}[r * {ld} + {place}], {at}, in);", "}"]
         return [
             *head,
             f"  vec<{t}, {step}> w;",

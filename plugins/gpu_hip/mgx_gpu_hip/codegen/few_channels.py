@@ -159,7 +159,7 @@ class _Writer:
             f"  for (u32 e = threadIdx.x; e < {t.columns * chunks}u; e += {self.threads}u) {{",
             f"    const u32 r = e / {chunks}u, k = e % {chunks}u * {RUN}u;",
             f"    const u32 at = (n0 + r) * {self.w.strides[0]}u + part * {t.depth}u + k;",
-            f"    async_copy16(to + r * {t.weight_pitch}u + k, p1 + at, {there});",
+            f"    async_copy<16>(to + r * {t.weight_pitch}u + k, p1 + at, {there});",
             "  }",
             "};",
         ]

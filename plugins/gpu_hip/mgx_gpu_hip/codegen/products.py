@@ -198,7 +198,7 @@ def _tile(
         return [
             f"for (u32 x = threadIdx.x; x < {rows * columns // step}u; x += {threads}u) {{",
             f"  const u32 r = x / {columns // step}u, c = x % {columns // step}u * {step}u;",
-            f"  async_copy16(&{target}[r * {ld} + c], "
+            f"  async_copy<16>(&{target}[r * {ld} + c], "
             f"{name} + (u64)({first[0]} + r) * {t.strides[-2]}u + {first[1]} + c, {inside});",
             "}",
         ]

@@ -242,7 +242,7 @@ class _Writer:
             f"    {self.row_of_chunk()}",
             *(f"    {line}" for line in guard),
             f"    const bool there = k < {self.depth}u && {' && '.join(inside)};",
-            f"    async_copy16(to + r * {PITCH}u + q * {CHUNK}u, x + (a_row[i] + moved), there);",
+            f"    async_copy<16>(to + r * {PITCH}u + q * {CHUNK}u, x + (a_row[i] + moved), there);",
             "  }",
             "};",
         ]
@@ -260,7 +260,7 @@ class _Writer:
             f"    {self.row_of_chunk()}",
             *(f"    {line}" for line in guard),
             f"    const bool there = k < {self.depth}u && n0 + r < {self.columns}u;",
-            f"    async_copy16(to + ({t.rows}u + r) * {PITCH}u + q * {CHUNK}u, "
+            f"    async_copy<16>(to + ({t.rows}u + r) * {PITCH}u + q * {CHUNK}u, "
             f"w + (u64)(n0 + r) * {self.w.strides[0]}u + k, there);",
             "  }",
             "};",

@@ -28,8 +28,8 @@ GEMM = """template <class T> DEV void tile(const T* a, const T* b, T* c, u32 n, 
   frag_a<T> fa; frag_b<T> fb; frag_c sum; frag_fill(sum, 0.f);
   u32 l = lane_id();
   for (u32 i = 0; i < k; i += 16) {
-    if (l < 32) { async_copy16(&sa[l / 2][l % 2 * 8], a + l / 2 * k + i + l % 2 * 8);
-      async_copy16(&sb[l / 2][l % 2 * 8], b + (i + l / 2) * n + l % 2 * 8); }
+    if (l < 32) { async_copy<16>(&sa[l / 2][l % 2 * 8], a + l / 2 * k + i + l % 2 * 8);
+      async_copy<16>(&sb[l / 2][l % 2 * 8], b + (i + l / 2) * n + l % 2 * 8); }
     async_commit(); async_wait<0>(); __syncthreads();
     frag_load_a_shared(fa, &sa[0][0], 24); frag_load_b_shared(fb, &sb[0][0], 24); frag_mma(sum, fa, fb);
       frag_load_bt(fb, b, n); frag_mma(sum, fa, fb);

@@ -29,11 +29,11 @@ def test_vectors_move_whole(runner, rng, type, count):
 PIPELINE = """KERNEL(64) k(const float* x, float* y, u32 steps) {
   SHARED(float, tile, [2][256]);
   u32 i = threadIdx.x;
-  async_copy16(&tile[0][i * 4], x + i * 4); async_commit();
+  async_copy<16>(&tile[0][i * 4], x + i * 4); async_commit();
   float sum = 0;
   for (u32 s = 0; s < steps; ++s) {
     bool more = s + 1 < steps;
-    async_copy16(&tile[(s + 1) % 2][i * 4], x + (s + 1) * 256 + i * 4, more); async_commit();
+    async_copy<16>(&tile[(s + 1) % 2][i * 4], x + (s + 1) * 256 + i * 4, more); async_commit();
     WAIT
     __syncthreads();
     for (int j = 0; j < 4; ++j) sum += tile[s % 2][(i * 4 + j + 64) % 256];

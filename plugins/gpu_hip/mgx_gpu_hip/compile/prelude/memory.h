@@ -58,7 +58,6 @@ template <int N> DEV void async_copy(void* shared, const void* global, bool vali
   *(W*)shared = q;
 #endif
 }
-DEV void async_copy16(void* shared, const void* global, bool valid = true) { async_copy<16>(shared, global, valid); }
 DEV void async_commit() {
 #if GPU_CUDA && __CUDA_ARCH__ >= 800
   asm volatile("cp.async.commit_group;" ::: "memory");
