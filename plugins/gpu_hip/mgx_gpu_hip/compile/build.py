@@ -25,8 +25,11 @@ __all__ = ["Code", "KernelCache", "Key", "Source", "build", "digest", "flags_of"
 
 JOBS = 8
 MUCH_TEXT: Final = 131072  # characters from which on processes compile: the text of 20 products on matrix units
-# characters of a unit: two products on matrix units take as long to compile as dozens of pointwise kernels
+# most and fewest characters of a unit: two products on matrix units take as long to compile as dozens of pointwise kernels;
+# beyond the prelude, which takes 0.04 s, the time grows with the text
 UNIT_TEXT: Final = 16384
+LEAST_TEXT: Final = 4096
+UNITS: Final = 4  # of each worker, so that none compiles for long after the others are done
 
 
 class Source(Protocol):
@@ -69,8 +72,8 @@ def build(
     jobs: compilations at a time, by default as many as the machine has cores, at most 8 in threads (run-time compilers share
     locks) and 16 in processes.
     batch: kernels per translation unit; 0: enough to keep every job busy, at most 16 and `UNIT_TEXT` characters (parsing the
-    prelude dominates for small kernels).  Each source gets a namespace of its own, but macros would leak: a source that defines
-    macros is compiled alone.
+    prelude dominates for small kernels).  The longest units are compiled first.  Each source gets a namespace of its own, but
+    macros would leak: a source that defines macros is compiled alone.
     $MGX_DUMP_KERNELS names a directory for the source of every kernel.
     Errors: CompileError that names the kernel and its source nodes.
     """
@@ -99,7 +102,9 @@ def build(
         cores = len(os.sched_getaffinity(0))
         apart = not jobs and cores > 1 and _in_processes(compiler, missing)
         workers = jobs or min(cores, MOST if apart else JOBS)
-        groups = _groups(missing, arch, batch or min(16, -(-len(missing) // workers)))
+        most = _length(missing) // (UNITS * workers)
+        most = UNIT_TEXT if batch else max(LEAST_TEXT, min(UNIT_TEXT, most))
+        groups = _groups(missing, arch, batch or min(16, -(-len(missing) // workers)), most)
         workers = max(1, min(workers, len(groups)))
         with (
             compiler_processes(compiler, workers) if apart else nullcontext(compiler) as compiler,
@@ -122,7 +127,7 @@ def build(
 
 def _in_processes(compiler: Compiler, sources: Sequence[Source]) -> bool:
     """Returns True if compiling takes longer than to start processes, and threads would wait for the compiler's locks."""
-    return compiler.locks and sum(len(s.text) for s in sources) > MUCH_TEXT
+    return compiler.locks and _length(sources) > MUCH_TEXT
 
 
 def _key_of(source: Source) -> Key:
@@ -149,8 +154,11 @@ def _cache_key(store: KernelCache, compiler: Compiler, source: Source, arch: str
     return store.key(text, flags_of(source), compiler.name, compiler.version, _compiled_for(source.text, arch))
 
 
-def _groups(sources: list[Source], arch: str, batch: int) -> list[list[Source]]:
-    """Batches sources that may share a translation unit: equal flags and architecture, no macros, distinct kernel names."""
+def _groups(sources: list[Source], arch: str, batch: int, most: int) -> list[list[Source]]:
+    """Batches sources that may share a translation unit: equal flags and architecture, no macros, distinct kernel names.
+
+    batch, most: maximum kernels and characters of a unit.  The longest units come first.
+    """
     groups: list[list[Source]] = []
     open_groups: dict[tuple[str, ...], tuple[list[Source], set[str]]] = {}
     for source in sources:
@@ -160,14 +168,18 @@ def _groups(sources: list[Source], arch: str, batch: int) -> list[list[Source]]:
         if batch <= 1 or "#define" in source.text:
             groups.append([source])
             continue
-        length = sum(len(s.text) for s in group)
-        if not group or len(group) >= batch or length + len(source.text) > UNIT_TEXT or names & taken:
+        length = _length(group)
+        if not group or len(group) >= batch or length + len(source.text) > most or names & taken:
             group, taken = [], set()
             groups.append(group)
             open_groups[kind] = (group, taken)
         group.append(source)
         taken |= names
-    return groups
+    return sorted(groups, key=_length, reverse=True)
+
+
+def _length(sources: Sequence[Source]) -> int:
+    return sum(len(s.text) for s in sources)
 
 
 def _compile(group: list[Source], arch: str, compiler: Compiler, store: KernelCache) -> dict[Key, bytes]:

@@ -124,6 +124,17 @@ def test_batches_keep_helpers_apart(store):
     assert [c.image for c in again] == [c.image for c in codes] and len(compiler.texts) == 3
 
 
+@pytest.mark.parametrize(("jobs", "most"), [(1, 5), (4, 1)])
+def test_long_units_come_first_and_all_jobs_have_several(store, jobs, most):
+    """Three convolutions in one unit, compiled last, took as long as all other kernels together."""
+    compiler = Counting()
+    compiler.compile = lambda text, flags, arch: (compiler.texts.append(text), b"")[1]
+    sources = [adder(n, "// " + "x" * 3000 * (1 + n // 8)) for n in range(16)]
+    build(sources, "host64", compiler=compiler, store=store, jobs=jobs)
+    assert max(text.count("KERNEL") for text in compiler.texts) == most
+    assert jobs > 1 or [len(t) for t in compiler.texts] == sorted(map(len, compiler.texts), reverse=True)
+
+
 def test_flags_architecture_version_and_text_are_the_key():
     base = ("t", (), "c", "1", "a")
     changes = [{}, {0: "u"}, {1: ("-Dx",)}, {1: ("-D", "x")}, {2: "d"}, {3: "2"}, {4: "b"}]
