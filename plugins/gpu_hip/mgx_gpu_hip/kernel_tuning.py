@@ -21,6 +21,7 @@ from .emitter import GpuEmitter
 from .runner import GpuRunner
 from .runtime import DeviceArray
 from .step_sources import StepSource, kernel_steps
+from .tuning import DRY_RUNS
 
 __all__ = ["Candidates", "GpuTuning"]
 
@@ -39,7 +40,9 @@ class GpuTuning(KernelTuning):
         super().__init__(f"kernels on {device.properties.name} {device.arch}", folder)
         self.context = context
         self.device = device
-        self._pool = ThreadPoolExecutor(1, "mgx-candidates")
+        self._pool = ThreadPoolExecutor(
+            DRY_RUNS, "mgx-candidates"
+        )  # those of one dry run do not wait for the last one's
         self._building: list[Future[list[Code]]] = []
         self._ahead: set[str] = set()  # texts of kernels that were started to compile
         self.collected: dict[str, list[Step]] = {}  # by problem, of all its candidates

@@ -26,7 +26,7 @@ from .plan_builders import PlanBuilders, PlanRequest, Shares
 from .plan_timing import fastest_plan
 from .runtime import Device
 
-__all__ = ["TimedPlan", "Tuner"]
+__all__ = ["DRY_RUNS", "TimedPlan", "Tuner"]
 
 SYMBOLIC_COST: Final = 4  # budget taken by a set of symbolic extents: timing one pays off after thousands of runs
 LOW_MEMORY: Final = 16  # if less than one in LOW_MEMORY bytes is free, a refusal may be due to lack of memory
@@ -82,7 +82,8 @@ class Tuner(TuningStore):
         self.found: OrderedDict[tuple[Any, bool], TimedPlan | No] = OrderedDict()
         self.builders = PlanBuilders(device, lambda: self.libraries.another())
         self._compiling = _Compiling()
-        self._requested: dict[tuple[Any, bool], _SizedRequest] | None = None
+        self._requested: dict[tuple[Any, bool], _Building] | None = None  # of a dry run
+        self._failed: set[tuple[Any, bool]] = set()  # requests whose plans could not be built for the dry run
 
     def gemm(self, p: GemmProblem, compiled: bool = True, exhaustive: bool = False) -> TimedPlan | No:
         """Returns the fastest plan of a matrix product; compiled: without prebuilt kernels, tries those compiled for it."""
@@ -207,7 +208,11 @@ class Tuner(TuningStore):
             if known is not None:
                 return known
             if self._requested is not None:
-                self._requested[request.problem, exhaustive] = sized
+                key = request.problem, exhaustive
+                if (
+                    key not in self._requested and key not in self._failed
+                ):  # threads build plans while the dry run goes on
+                    self._requested[key] = _Building(sized, *self.builders.submit([request]))
                 return TimedPlan(1.0 + request.problem.flops / RATE, {}, lambda: _Placeholder(str(request.problem)))
             if self._compiling.dry_run is not None and not self._over_budget(exhaustive):
                 self._prepare()
@@ -249,29 +254,27 @@ class Tuner(TuningStore):
     def _prepare(self) -> None:
         """Builds the plans of all problems that the dry run requests in parallel, then times them one after the other.
 
-        A plan may lead to further problems: repeats until there are none, at most `DRY_RUNS` times.
+        A plan may lead to further problems: repeats until there is at most one, at most `DRY_RUNS` times.
         """
         dry_run, self._compiling.dry_run = self._compiling.dry_run, None
         assert dry_run is not None
-        failed: set[tuple[Any, bool]] = set()
+        self._failed.clear()
         for _ in range(DRY_RUNS):
-            requested: dict[tuple[Any, bool], _SizedRequest] = {}
-            self._requested = requested
+            building: dict[tuple[Any, bool], _Building] = {}
+            self._requested = building
             try:
                 dry_run()
             except MgxError:  # the emission itself raises it again
                 return
             finally:
                 self._requested = None
-            unknown = {key: one for key, one in requested.items() if key not in failed}
-            if len(unknown) < 2:
-                return
-            answers = self.builders.submit([one.request for one in unknown.values()])
-            for (key, one), plans in zip(unknown.items(), answers, strict=True):
+            for key, (sized, plans) in building.items():
                 try:
-                    self._found(*key, self._timed(one, key[1], plans()))
+                    self._found(*key, self._timed(sized, key[1], plans()))
                 except MgxError:  # raised again if the emission requests this problem
-                    failed.add(key)
+                    self._failed.add(key)
+            if len(building) < 2:
+                return
 
     def _measured(self, sized: _SizedRequest, exhaustive: bool) -> TimedPlan | No:
         problem = sized.request.problem
@@ -309,6 +312,13 @@ class _SizedRequest(NamedTuple):
 
     request: PlanRequest
     sizes: Mapping[str, int]
+
+
+class _Building(NamedTuple):
+    """A request whose plans threads build, and a call that waits for them."""
+
+    sized: _SizedRequest
+    plans: Callable[[], Sequence[Any] | No]
 
 
 class _Compiling(threading.local):
