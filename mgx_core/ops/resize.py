@@ -29,6 +29,7 @@ __all__ = ["MOST_SUMMED", "Axis", "Resize", "interpolation_type"]
 # the taps of a dense weighted sum, including those of weight 0, where an infinity or NaN makes the result NaN
 MOST_SUMMED: Final = 4
 EXACT: Final = 1 << 24  # all integers up to this one are float32 numbers
+MOST_FACTOR: Final = 1 << 10  # of an extent by which a factor multiplies it exactly
 
 
 class Axis(NamedTuple):
@@ -278,19 +279,15 @@ class Resize(Operation):
 
 def scaled(d: Dim, scale: float) -> Dim:
     """Returns floor(d * scale), in float32 as ONNX's own shape inference."""
+    top, bottom = float(scale).as_integer_ratio()  # bottom is a power of two
     if isinstance(d, Sym):
-        if scale == 1:
-            return d
-        if scale == int(scale):
-            return d * int(scale)
         if 1 / scale == int(1 / scale):
             return d // int(1 / scale)
+        if top <= MOST_FACTOR:
+            return d * top // bottom
         return fresh("resized", 0, math.floor(bounds(d)[1] * scale))
-    if type(d) is TracedInt and d * math.ceil(max(scale, 1)) <= EXACT:
-        if scale == int(scale):
-            return int_or_traced(d * int(scale))
-        if math.frexp(scale)[0] == 0.5:  # 1 / scale is a power of two
-            return int_or_traced(d // int(1 / scale))
+    if type(d) is TracedInt and top <= MOST_FACTOR and d * top <= EXACT:
+        return int_or_traced(d * top // bottom)
     return int(np.floor(np.float32(d) * np.float32(scale)))
 
 

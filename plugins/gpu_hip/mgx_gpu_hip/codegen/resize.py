@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from mgx_core import No
-from mgx_core.ops.resize import Axis, interpolation_type
+from mgx_core.ops.resize import MOST_SUMMED, Axis, interpolation_type
 from mgx_core.types.traced_int import TracedInt, surely_equal
 
 from .elements import Coordinates, ElementSource, as_unsigned, each_element, each_move, offset_of
@@ -106,7 +106,7 @@ def resize(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource 
 def _computed(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSource | No:
     """Generates a kernel that computes the neighbors and weights of its elements, as `Resize.source` and the rest define them."""
     cropped = op.coordinate_transformation_mode == "tf_crop_and_resize"
-    if cropped or op.antialias or not (op.scales or op.keep_aspect_ratio_policy == "stretch"):
+    if cropped or not (op.scales or op.keep_aspect_ratio_policy == "stretch"):
         return No("factors, aspect ratios and crops that depend on changing extents are not supported")
     nearest = op.mode == "nearest"
     axes = {}
@@ -129,6 +129,20 @@ def _computed(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSour
     kind = compute_type(x.dtype if x.dtype.is_float else interpolation_type(x.dtype))
     taps = 2 if op.mode == "linear" else 4
 
+    result = "acc" if y.dtype.kind == "f" else f"convert<{storage_type(y.dtype)}>(acc)"
+
+    def filtered(at: Coordinates) -> tuple[list[str], list[str]]:
+        found = [_filter(op, a, x.lens[a], y.lens[a], f, at[a]) for a, f in axes.items()]
+        place = offset_of(x, [f"n{a}" if a in axes else c for a, c in enumerate(at)])
+        weight = "".join(f" * w{a}" for a in axes)
+        lines = [line for lines, _ in found for line in lines]
+        value = f"({kind})({to_compute(f'p0[{place}]', x.dtype)} * ({kind})(1.0{weight}))"
+        heads = [head for _, head in found]
+        return [*lines, f"{kind} acc = 0;", *nest(heads, [f"acc += {value};"])], [to_storage(result, y.dtype)]
+
+    if op.antialias:
+        return each_element("resize", [x], [y], traits, filtered, flops=2 * y.elements * taps ** len(axes))
+
     def element(at: Coordinates) -> tuple[list[str], list[str]]:
         lines = [line for a, f in axes.items() for line in _weights(op, a, x.lens[a], y.lens[a], f, at[a], taps, kind)]
         heads = [
@@ -140,7 +154,6 @@ def _computed(op: Any, x: Tensor, y: Tensor, traits: DeviceTraits) -> KernelSour
         ]
         place = offset_of(x, [f"n{a}[t{a}]" if a in axes else c for a, c in enumerate(at)])
         value = f"({kind}){to_compute(f'p0[{place}]', x.dtype)}" + "".join(f" * w{a}[t{a}]" for a in axes)
-        result = "acc" if y.dtype.kind == "f" else f"convert<{storage_type(y.dtype)}>(acc)"
         return [*lines, f"{kind} acc = 0;", *nest(heads, [f"acc += {value};"])], [to_storage(result, y.dtype)]
 
     return each_element("resize", [x], [y], traits, element, unroll=4, flops=2 * y.elements * taps ** len(axes))
@@ -194,12 +207,48 @@ def _nearest(op: Any, a: int, size: int, out: int, factor: float, at: str) -> li
     ]
 
 
-def _weights(op: Any, a: int, size: int, out: int, factor: float, at: str, taps: int, kind: str) -> list[str]:
-    """Returns statements that compute the neighbors n{a} of an element and their weights w{a}."""
+def _weight(op: Any) -> str:
+    """Returns the weight of a neighbor at distance `d`."""
+    if op.mode == "linear":
+        return "m::max(1.0 - d, 0.0)"
     c = constant(op.cubic_coeff_a, "double")
     near = f"(({c} + 2.0) * d - ({c} + 3.0)) * d * d + 1.0"
     far = f"(({c} * d - 5.0 * {c}) * d + 8.0 * {c}) * d - 4.0 * {c}"
-    weight = "m::max(1.0 - d, 0.0)" if taps == 2 else f"d <= 1.0 ? {near} : d < 2.0 ? {far} : 0.0"
+    return f"d <= 1.0 ? {near} : d < 2.0 ? {far} : 0.0"
+
+
+def _filter(op: Any, a: int, size: int, out: int, factor: float, at: str) -> tuple[list[str], list[str]]:
+    """Returns statements for a filter stretched to a shrinking axis, and a loop over its neighbors n{a} and weights w{a}."""
+    scale = f"{factor!r}" if factor else f"((double){out} / (double){size})"
+    reach = 1 if op.mode == "linear" else 2
+    each = [
+        f"for (i32 t{a} = first{a}; t{a} <= 1 - first{a}; ++t{a}) {{",
+        f"  const double d = m::abs((low{a} + (double)t{a} - x{a}) * narrow{a});",
+        f"  const i32 k = (i32)low{a} + t{a};",
+        f"  {'const ' if not op.exclude_outside else ''}double v = {_weight(op)};",
+        *([f"  if (k < 0 || k >= {size}) v = 0.0;"] if op.exclude_outside else []),
+    ]
+    lines = [
+        _same(a, size, out, factor),
+        f"double x{a}, sum{a} = 0.0;",
+        "{",
+        *(f"  {line}" for line in _position(op, a, size, out, factor, at, "double")),
+        f"  x{a} = x;",
+        "}",
+        f"const double low{a} = m::floor(x{a}), narrow{a} = m::min({scale}, 1.0);",
+        f"const i32 first{a} = (i32)m::floor({-reach}.0 / narrow{a}) + 1;",
+        *each,
+        f"  sum{a} += v;",
+        "}",
+        f"const double by{a} = {'1.0 / sum' + str(a) if op.exclude_outside else f'narrow{a} < 1.0 ? 1.0 / sum{a} : 1.0'};",
+    ]
+    used = [f"  const double w{a} = v * by{a};", f"  if (w{a} == 0.0 && first{a} < {1 - MOST_SUMMED // 2}) continue;"]
+    return lines, [*each, *used, f"  const u32 n{a} = (u32)m::min(m::max(k, 0), {size} - 1);"]
+
+
+def _weights(op: Any, a: int, size: int, out: int, factor: float, at: str, taps: int, kind: str) -> list[str]:
+    """Returns statements that compute the neighbors n{a} of an element and their weights w{a}."""
+    weight = _weight(op)
     kept = [f"if (k < 0 || k >= {size}) v = 0.0;", "sum += v;"] if op.exclude_outside else []
     last = [f"UNROLL for (int t = 0; t < {taps}; ++t) w{a}[t] = ({kind})(part[t] / sum);"] if kept else []
     return [
