@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from kernel_trial import generate, run, tensor, traits
+from opened_program import opened
 
 import mgx_core as mgx
 from mgx_core.ops.topk import Topk
 from mgx_core.types import dtype as dt
+from mgx_core.types.dim import symbol
 from mgx_gpu_hip.codegen import topk
 from mgx_gpu_hip.codegen.source import KernelSource
 from mgx_gpu_hip.target import GpuTarget
@@ -151,3 +153,24 @@ def test_work_grows_with_the_number_of_elements() -> None:
     source = check(Topk(k=200), line("float32", 1, 46080))
     threads = sum(int(np.prod(a.grid)) * int(np.prod(a.block)) for a in source.launches)
     assert len(source.launches) == 2 and threads < 46080
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+@pytest.mark.parametrize("k", [3, 70, None], ids=["few", "more", "all"])
+def test_lines_of_changing_length(k: int | None, device: int) -> None:
+    """Each length was compiled."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    n = symbol("n", 2, 1 << 20)
+    x = m.add_parameter("x", mgx.Shape("float32", [2, n]))
+    found = m.add(mgx.op("topk", k=n if k is None else k, axis=1), x)
+    m.add_return([m.add(mgx.op("get_tuple_elem", index=i), found) for i in (0, 1)])
+    program.compile(GpuTarget("host", device))
+    for known, others in ((90, (100, 128)), (700, (999, 600)), (2500, (4000, 2100)), (70000, (66000,))):
+        one = opened(program, n=known)
+        for length in (known, *others):
+            assert one.fits({"n": length})
+            given = line("float32", 2, length)
+            wanted = Topk(k=length if k is None else k, axis=1).evaluate([given])
+            for got, right in zip(one.runner.run([given]), wanted, strict=True):
+                np.testing.assert_array_equal(got, right)

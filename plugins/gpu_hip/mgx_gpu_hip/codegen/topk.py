@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from mgx_core.ops.axes import normalize
+from mgx_core.types.traced_int import TracedInt
 
+from .extents import SymbolicInt
 from .geometry import ceil_div, decompose, offset_code
 from .pointwise import each_item, kernel, one_launch
 from .primitives import FLOATS
@@ -238,7 +240,7 @@ def _piece(lines: _Lines, traits: DeviceTraits) -> int:
 def _selecting_threads(lines: _Lines, order: str, traits: DeviceTraits, piece: int) -> int:
     """Returns the threads of a block that selects from `piece` elements; 0 if lines are cut into runs that are sorted."""
     k = lines.k
-    if type(piece) is not int or type(k) is not int or "struct" in order:
+    if isinstance(piece, SymbolicInt) or type(k) is not int or "struct" in order:
         return 0
     threads = THREADS if k <= THREADS // 4 and piece <= MAX_HELD * THREADS else traits.max_threads
     return threads if 2 * THREADS <= piece <= MAX_READ and 4 * k <= min(piece, threads) and k <= MAX_RANKED else 0
@@ -264,13 +266,15 @@ def _selected_by_blocks(lines: _Lines, threads: int, wave: int, piece: int) -> l
     These are few more than k unless many are equal; then the k-th element is found bit by bit, its index, too.  The first k of
     a `piece` less than the line are written to `out`.
     """
-    n, kept, own, runs = lines.n, lines.k, threads // wave, ceil_div(lines.n, piece)
+    n, kept, own = lines.n, lines.k, threads // wave
     whole = piece == n
+    runs = 1 if whole else ceil_div(n, piece)
+    top = 32 if type(n) is TracedInt else int(n).bit_length()  # bits of an index
     to = f"out[(u64)blockIdx.x * {kept}u + {{}}]"
     collect = "parts[atomic_add(&state[0], 1u)] = item;"
     every = [
         f"{NAME}_item last = 0;  // the k-th element: its key, then its index",
-        f"for (u64 bit = 1ull << 63; bit; bit = bit == 1ull << 32 ? {_power_of_two(n + 1) // 2}ull : bit >> 1) {{",
+        f"for (u64 bit = 1ull << 63; bit; bit = bit == 1ull << 32 ? {1 << top - 1}ull : bit >> 1) {{",
         "  u32 less = 0;",
         *(f"  {line}" for line in _each(lines, threads, ["less += item < (last | bit);"])),
         f"  if (block_reduce<Sum>(less, bests) < {kept}u) last |= bit;",
@@ -412,9 +416,9 @@ def _sorted(
 ) -> KernelSource:
     """Returns one launch that sorts runs, or selects from pieces with `selecting` threads, and one per merge level."""
     n, k, rows = lines.n, lines.k, lines.rows
-    run = piece if selecting else min(RUN, 1 << (int(n) - 1).bit_length())
+    run = piece if selecting else _sorted_run(n)
     size = 16 if "struct" in order else 8
-    runs, kept = ceil_div(n, run), k if k < run else run
+    runs, kept = ceil_div(n, run), k if k <= run else run
     t = storage_type(lines.x.dtype)
     given, written = f"const {t}* RESTRICT p0", [f"{t}* RESTRICT q0", "i64* RESTRICT q1"]
     source, results = Buffer("input", 0), [Buffer("output", 0), Buffer("output", 1)]
@@ -430,7 +434,7 @@ def _sorted(
     while runs > 1:
         each = MERGED if runs * kept * rows < MANY_ELEMENTS else MERGED_OF_MANY
         groups, most = ceil_div(runs, each), each * kept
-        last, out = groups == 1, k if k < most else most
+        last, out = groups == 1, k if k <= most else most
         entry, pieces = f"{NAME}_merge{len(launches)}", ceil_div(most, THREADS)
         parts = [given, *written] if last else [f"{NAME}_item* RESTRICT out"]
         body = _merge(lines, _Runs(runs, each, kept, span), groups, out, last)
@@ -441,6 +445,14 @@ def _sorted(
         scratch += [] if last else [rows * groups * out * size]
         runs, kept, span = groups, out, span * each
     return finish("topk", text, launches, [lines.x], outputs, scratch=scratch)
+
+
+def _sorted_run(n: int) -> int:
+    """Returns the elements of a line that a block sorts, a power of two; traced extents up to twice as long share it."""
+    run = MAX_COUNTED
+    while run < RUN and n > run:
+        run *= 2
+    return run
 
 
 def exchanges(span: str, kind: str, items: str, wrong: str) -> list[str]:
