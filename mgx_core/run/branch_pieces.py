@@ -18,6 +18,7 @@ from ..targets.counted_results import items_of
 from ..targets.static_part import given
 from ..types.argument import Value
 from ..types.shape import Shape
+from .device_pieces import on_host
 from .piece_extents import take_extents
 from .pieces import PieceRunner
 
@@ -82,7 +83,8 @@ def in_branches(module: Module, run: Callable[[Module], RunPieces]) -> RunPieces
         def chosen(branch: Any, none: Sequence[Value]) -> list[Any]:
             return [branch.run([values[t] for t in branch.takes])]
 
-        ((results, then),) = op_as(taken, If).compute(np.asarray(values[taken.inputs[0]]), modules=branches, run=chosen)
+        condition = np.asarray(on_host(values[taken.inputs[0]]))
+        ((results, then),) = op_as(taken, If).compute(condition, modules=branches, run=chosen)
         return [results[items[o]] if o in items else values[o] for o in module.outputs], [*ran, *then]
 
     return run_all

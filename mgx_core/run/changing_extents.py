@@ -139,6 +139,13 @@ class ChangingExtents:
 
         return bool(self._module().derive(needs_shapes.__name__, needs_shapes))
 
+    @property
+    def _ends_in_branch(self) -> bool:
+        """True if the program has results of the rank that a branch decides."""
+        from .branch_pieces import deciding_rank
+
+        return deciding_rank(self._module()) is not None
+
     # programs for all values of the changing extents
 
     def _opened(
@@ -159,7 +166,7 @@ class ChangingExtents:
                 return None
             made = None
             with suppress(MgxError), limited(self._options.limit_bytes):  # the program is compiled for these extents
-                if self._needs_ranks:
+                if self._needs_ranks or self._ends_in_branch:
                     made = self._open_ranks(known, changing)
                 else:
                     made = self._target.open_program(self._parameters, known, changing, self._lower)
@@ -187,12 +194,12 @@ class ChangingExtents:
 
     def _open_ranks(self, known: Mapping[str, int], changing: frozenset[str]) -> OpenProgram | None:
         """Returns the program with the ranks that extents from two on decide."""
-        if self._opens is not None or self._target.own_memory:
+        if self._opens is not None:
             return None
         from .open_ranks import open_ranks
 
         on = self._target, self._context, self._options
-        return open_ranks(self._module(), known, changing, *on, self._part, self._failing(changing))
+        return open_ranks(self._module(), known, changing, *on, self._part, self._failing(changing), self._memory())
 
     def _failing(self, changing: frozenset[str]) -> Callable[[], None]:
         """Returns what to call once a program for these extents was compiled for single ones."""

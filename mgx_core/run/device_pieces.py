@@ -17,7 +17,7 @@ from ..types.argument import Value, shape_of
 from ..types.shape import Shape
 from .piece_values import PieceValues
 
-__all__ = ["DeviceMemory"]
+__all__ = ["DeviceMemory", "on_host"]
 
 
 class DeviceMemory:
@@ -36,6 +36,10 @@ class DeviceMemory:
     def keep(self, fixed: Iterable[int]) -> None:
         """Sets the indices of the values whose extents never change."""
         self.fixed = frozenset(fixed)
+
+    def of_part(self) -> DeviceMemory:
+        """Returns memory for the pieces of one part of the program, whose results stay on the device."""
+        return DeviceMemory(self.context, to_host=False)
 
     @contextmanager
     def values(self, args: Sequence[Value], count: int) -> Iterator[PieceValues]:
@@ -60,7 +64,7 @@ class _DeviceValues(PieceValues):
         self._copies: dict[int, Value] = {}  # device copies, by index
 
     def on_host(self, numbers: Iterable[int], reads: Iterable[bool]) -> list[Value]:
-        return [_on_host(v, read) for v, read in zip(self.get(numbers), reads, strict=True)]
+        return [on_host(v, read) for v, read in zip(self.get(numbers), reads, strict=True)]
 
     def on_target(self, numbers: Iterable[int]) -> list[Value]:
         return [self._on_target(n) for n in numbers]
@@ -105,7 +109,7 @@ class _DeviceValues(PieceValues):
         for n in numbers:
             value = self._values[n]
             if self._memory.to_host:
-                found.append(_on_host(value))
+                found.append(on_host(value))
             else:
                 shared = n < self._arguments or n in given or n in self._memory.kept
                 found.append(self._copied(value) if shared or isinstance(value, np.ndarray) else value)
@@ -121,7 +125,7 @@ class _DeviceValues(PieceValues):
         return place
 
 
-def _on_host(value: Any, read: bool = True) -> Value:
+def on_host(value: Any, read: bool = True) -> Value:
     """Returns a value in host memory; elements of a value that is not read are arbitrary."""
     if isinstance(value, np.ndarray):
         return value

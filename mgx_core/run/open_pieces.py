@@ -33,15 +33,21 @@ class OpenPart(Part, Protocol):
 class _Parts:
     """Compiles parts of a module for changing extents; arguments as of `OpenPieces.program`.
 
+    memory: of the whole module, on targets with their own.
     open: the parts that take such extents as arguments; fresh: whether results own their memory.
     """
 
     def __init__(
-        self, module: Module, changing: frozenset[str], make: Callable[[Module, frozenset[str]], OpenPart]
+        self,
+        module: Module,
+        changing: frozenset[str],
+        make: Callable[[Module, frozenset[str]], OpenPart],
+        memory: DeviceMemory | None = None,
     ) -> None:
         self._own = frozenset[str]().union(*(symbols_in(p.result) for p in module.parameters.values()))
         self._changing = changing
         self._make = make
+        self._memory = memory
         self.open: list[OpenPart] = []
         self.fresh = True
 
@@ -61,7 +67,8 @@ class _Parts:
             order = [at[o] for o in body.outputs]
             return lambda args: ([args[n] for n in order], [])
         if any(introduced(ins) for ins in body if not given(ins)):
-            pieces = Pieces.of(body, self._changing | _lone(body), self.compiled, open=True)
+            memory = None if self._memory is None else self._memory.of_part()
+            pieces = Pieces.of(body, self._changing | _lone(body), self.compiled, memory, open=True)
             if pieces is not None:
                 self.fresh &= pieces.fresh
                 return pieces.run
@@ -76,6 +83,22 @@ class _Parts:
 
 def _lone(body: Module) -> frozenset[str]:
     return frozenset[str]().union(*(lone_symbols(p.result) for p in body.parameters.values()))
+
+
+def _on_device(run: RunPieces, count: int, memory: DeviceMemory) -> RunPieces:
+    """Returns what runs a module with `count` results on values in device memory, and returns results that own their memory."""
+
+    def run_there(args: Sequence[Value]) -> tuple[list[Value], Sequence[PieceRunner]]:
+        with memory.values(args, len(args) + count) as values:
+            taken = values.on_target(range(len(args)))
+            results, ran = run(taken)
+            at: dict[int, int] = {}
+            for n, value in enumerate([*taken, *results]):
+                at.setdefault(id(value), n)  # a result may be an argument, or another result
+            values.store(range(len(args), len(args) + count), results)
+            return values.results([at[id(v)] for v in results]), ran
+
+    return run_there
 
 
 class OpenPieces(Runner):
@@ -140,18 +163,21 @@ class OpenPieces(Runner):
         changing: frozenset[str],
         make: Callable[[Module, frozenset[str]], OpenPart],
         failed: Callable[[], None],
+        memory: DeviceMemory | None = None,
     ) -> OpenPieces:
         """Returns the runner of a module that is one piece, except that branches of different ranks are pieces.
 
-        make: as of `program`; failed: as in the constructor.
+        make, memory: as of `program`; failed: as in the constructor.
         """
-        parts = _Parts(module, changing, make)
+        parts = _Parts(module, changing, make, memory)
         run = in_branches(module, parts.run)
-        if run is not None:
-            outputs = set(module.outputs)
-            own = len(outputs) == len(module.outputs) and outputs.isdisjoint(module.parameters.values())
-            return cls(run, parts.open, failed, own and parts.fresh)
-        return cls(parts.run(module), parts.open, failed, fresh=True)
+        if run is None:
+            return cls(parts.run(module), parts.open, failed, fresh=True)
+        if memory is not None:
+            return cls(_on_device(run, len(module.outputs), memory), parts.open, failed, fresh=True)
+        outputs = set(module.outputs)
+        own = len(outputs) == len(module.outputs) and outputs.isdisjoint(module.parameters.values())
+        return cls(run, parts.open, failed, own and parts.fresh)
 
     def opened(self, known: Mapping[str, int], changing: frozenset[str], replaced: bool = False) -> OpenProgram:
         """Returns the program for all values of the changing extents; the others are those of `known`.

@@ -16,6 +16,7 @@ from ..types.dim import Dim, symbol, symbols_of
 from ..types.shape import Shape, symbols_in
 from ..types.traced_int import SMALLEST
 from .branch_pieces import deciding_rank
+from .device_pieces import DeviceMemory
 from .open_pieces import OpenPart, OpenPieces
 
 __all__ = ["open_ranks"]
@@ -30,10 +31,11 @@ def open_ranks(
     options: CompileOptions,
     make: Callable[[Module, frozenset[str]], OpenPart],
     failed: Callable[[], None],
+    memory: DeviceMemory | None = None,
 ) -> OpenProgram | None:
     """Returns the program of a module for all values of the changing extents; None if ranks remain unknown.
 
-    known: extents of a run; make: compiles a module for changing extents; failed: as of `OpenPieces`.
+    known: extents of a run; make: compiles a module for changing extents; failed, memory: as of `OpenPieces`.
     """
     types = [p.result for p in module.parameters.values()]
     if not changing <= frozenset[str]().union(*map(lone_symbols, types)) or not symbols_in(types) <= known.keys():
@@ -41,9 +43,9 @@ def open_ranks(
     ranked = _ranked(module, known, changing, target, context, options)
     if ranked is None:
         return None
-    found = None if deciding_rank(ranked) else OpenPieces.program(ranked, known, changing, make, failed)
+    found = None if deciding_rank(ranked) else OpenPieces.program(ranked, known, changing, make, failed, memory)
     if found is None:
-        found = OpenPieces.whole(ranked, changing, make, failed).opened(known, changing, replaced=True)
+        found = OpenPieces.whole(ranked, changing, make, failed, memory).opened(known, changing, replaced=True)
     return found._replace(fits=lambda given: min(given[n] for n in changing) >= SMALLEST and found.fits(given))
 
 

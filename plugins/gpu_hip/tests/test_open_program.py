@@ -781,6 +781,38 @@ def test_numbers_that_lose_their_extents_are_noticed(
     assert (opened(program, n=9) is not None) is opens
 
 
+@pytest.mark.parametrize("on_device", [False, True], ids=["host arrays", "device arrays"])
+def test_branches_of_two_ranks_are_opened(target: GpuTarget, compiled: list[Any], on_device: bool) -> None:
+    """What comes before the branch and each branch take the extents, and counts; results may be arguments or the same."""
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n", 2, 999), 4]))
+    y = m.add(mgx.op("exp"), x)
+    total = m.add(mgx.op("reduce_sum", axes=[0, 1]), x)
+    most = m.add_literal(np.zeros((1, 1), np.float32))
+    then, other = program.create_module("then"), program.create_module("other")
+    then.add_return([then.add(mgx.op("squeeze", axes=[0]), then.add(mgx.op("reduce_max", axes=[0]), y))])
+    places = other.add(mgx.op("nonzero"), other.add(mgx.op("relu"), x))
+    found = other.add(mgx.op("gathernd"), y, other.add(mgx.op("transpose", permutation=[1, 0]), places))
+    other.add_return([other.add(mgx.op("unsqueeze", axes=[0, 1]), found)])
+    above = m.add(mgx.op("squeeze", axes=[0, 1]), m.add(mgx.op("greater"), total, most))
+    taken = m.add(mgx.op("get_tuple_elem", index=0), m.add(mgx.op("if"), above, modules=[then, other]))
+    m.add_return([taken, y, x, y])
+    program.compile(target, offload_copy=not on_device)
+    made: Any = program.executable
+    runs = []
+    for length in range(5, 5 + WHOLE + 12):
+        given = np.random.default_rng(length).standard_normal((length, 4)).astype(np.float32)
+        runs.append((given, program.run({"x": made.context.upload(given) if on_device else given})))
+    assert len(compiled) == WHOLE and programs(program)
+    for given, results in runs:
+        power = np.exp(given)
+        wanted = power.max(0) if given.sum() > 0 else power[given > 0][None, None]
+        for got, right in zip(results, (wanted, power, given, power), strict=True):
+            np.testing.assert_allclose(got.to_numpy(), right, rtol=1e-5)
+    assert {results[0].to_numpy().ndim for _, results in runs} == {1, 3}
+
+
 def test_convolutions_are_not_those_of_a_library() -> None:
     """Their plans are for fixed extents, and take longer to make than most convolutions to run."""
     program = mgx.Program()
