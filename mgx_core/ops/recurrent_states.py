@@ -9,7 +9,7 @@ import numpy as np
 from ..errors import ShapeError
 from ..types.argument import Array, Value
 from ..types.dim import bounds, may_equal
-from ..types.shape import Shape, TupleShape
+from ..types.shape import AnyShape, Shape, TupleShape
 from .builder import Builder, Operand
 from .concat import Concat
 from .control import GetTupleElem
@@ -114,8 +114,9 @@ class RnnLastCellOutput(Operation):
     def compute(self, layer: Value) -> Value:
         return layer[1]
 
-    def decompose(self, b: Builder, layer: Operand) -> Operand:
-        return b.add(GetTupleElem(index=1), layer)
+    def normal(self, layer: AnyShape) -> GetTupleElem:
+        """Returns the op that takes an item."""
+        return GetTupleElem(index=1)  # a tuple that another op reads has no memory
 
 
 @op("rnn_var_sl_shift_sequence", exact=True)

@@ -113,3 +113,16 @@ module main
     assert Normalize().apply(module)
     assert cut.op.starts != (3, 1)
     assert cut.result.dims == spread.op.out_lens[1:]
+
+
+def test_the_last_cells_of_a_layer_are_an_item_of_its_result():
+    """A tuple that another op reads has no memory: the layer would run on the host."""
+    text = """\
+module main
+  %x = @param["x"] -> float32[3, 2, 4]
+  %w = @param["w"] -> float32[1, 20, 4]
+  %r = @param["r"] -> float32[1, 20, 5]
+  %1 = lstm[hidden_size=5](%x, %w, %r) -> (float32[3, 1, 2, 5], float32[1, 2, 5])
+  %2 = rnn_last_cell_output(%1) -> float32[1, 2, 5]
+  @return(%2)"""
+    assert "%2 = get_tuple_elem[index=1](%1) -> float32[1, 2, 5]" in run(text)
