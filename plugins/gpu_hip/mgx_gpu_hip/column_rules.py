@@ -1,4 +1,4 @@
-"""Products of a batch of matrices that are bound by memory, as reductions: with one column each, or of few terms."""
+"""Products of matrices that are bound by memory, as reductions: with one column each, or of few terms; or of a single one."""
 
 from __future__ import annotations
 
@@ -82,6 +82,18 @@ def product_of_few_terms(i: Instruction, b: Builder) -> Instruction | No | None:
     sums = b.add(ReduceSum(axes=(len(dims) - 1,)), b.add(Mul(), left, right))
     made = b.add(Squeeze(axes=(len(dims) - 1,)), sums)
     return made if i.shape.dtype is dt.float32 else b.add(Convert(target_type=i.shape.dtype), made)
+
+
+@COLUMNS.on(Dot)
+def product_of_one_term(i: Instruction, b: Builder) -> Instruction | No | None:
+    """dot(column, row) -> column * row, both broadcast: an outer product joins the pointwise work around it."""
+    x, y = i.inputs
+    sizes = [n for n in (*x.shape.dims, *y.shape.dims) if isinstance(n, int)]
+    if x.shape.dims[-1] != 1 or len(sizes) < x.shape.rank + y.shape.rank or x.shape.dtype is not i.shape.dtype:
+        return None
+    if beside_softmax(i, (x, y)):
+        return No("attention has kernels of its own")
+    return b.add(Mul(), *(b.add(Multibroadcast(out_lens=i.shape.dims), v) for v in (x, y)))
 
 
 @COLUMNS.on(Convert, reads=Squeeze)

@@ -92,3 +92,14 @@ def test_attention_of_few_keys_stays_one_kernel(device: int) -> None:
     scores = built.add("dot", q, built.add("transpose", k, permutation=[0, 1, 3, 2]))
     found = kernels(built, built.add("dot", built.add("softmax", scores, axis=3), v), device)
     assert found == ["attention group"]
+
+
+@pytest.mark.parametrize("device", [0, 1], ids=["wave64", "wave32"])
+@pytest.mark.parametrize("kind", ["float32", "float16"])
+def test_outer_products_join_the_work_around_them(kind: str, device: int) -> None:
+    """States of linear recurrences are decayed and updated in one launch."""
+    built = BuiltProgram(7)
+    column, row = built.argument(2, 3, 20, 1, kind=kind)[0], built.argument(3, 1, 16, kind=kind)[0]
+    row = built.add("multibroadcast", row, out_lens=[2, 3, 1, 16])
+    state = built.add("relu", built.argument(2, 3, 20, 16, kind=kind)[0])
+    assert kernels(built, built.add("add", state, built.add("dot", column, row)), device) == ["generated pointwise"]
