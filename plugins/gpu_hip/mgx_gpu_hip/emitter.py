@@ -101,6 +101,7 @@ class GpuEmitter(Emitter):
         self.counted_axes: Mapping[Instruction, int] = {}
         self.static: Mapping[Instruction, Any] = {}  # the instructions that are emitted
         self.concatenated: dict[Instruction, Value] = {}  # results of concatenations whose parts are written in place
+        self.emitted: Instruction | None = None  # the innermost instruction that is being emitted
         self.dynamic: set[Instruction] = set()  # instructions of the rest that stay on the host
         self.items: list[Item] = []  # the rest, cut into segments and host ops, if no continuation runs it
         self._on_device: set[Instruction] = set()  # instructions of `items` that run on the device
@@ -223,7 +224,11 @@ class GpuEmitter(Emitter):
 
     def emit(self, ins: Instruction, env: dict[Instruction, Any]) -> Any:
         """Emits an instruction; returns its value with the extents of the instruction, which may be symbolic."""
-        value = super().emit(ins, env)
+        around, self.emitted = self.emitted, ins
+        try:
+            value = super().emit(ins, env)
+        finally:
+            self.emitted = around
         if self.trace is not None or not isinstance(value, Value) or value.shape is ins.result:
             return value
         key = id(value.shape), id(ins.result)

@@ -207,3 +207,27 @@ def test_images_for_a_library_are_computed_with_their_channels_innermost(channel
         assert strides == [480, 1, 80, 16]
     else:
         assert strides == [480, 4, 1, 16]
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_values_whose_slices_products_read_are_row_major(beside: bool) -> None:
+    """Chunks of heads, [b, n, heads, size], in linear attention were copied one by one.  beside: computed in a joint launch."""
+    program = mgx.Program()
+    main = program.get_main_module()
+    heads = main.add_parameter("x", mgx.Shape(dt.float16, (2, 64, 4, 32)))
+    x = main.add_instruction(mgx.op("transpose", permutation=[0, 2, 1, 3]), [heads])
+    x = main.add_instruction(mgx.op("relu"), [x])
+    y = main.add_parameter("y", mgx.Shape(dt.float16, (2, 4, 16, 32)))
+    results = []
+    for start in (0, 16):
+        chunk = main.add_instruction(mgx.op("slice", axes=[2], starts=[start], ends=[start + 16]), [x])
+        turned = main.add_instruction(mgx.op("transpose", permutation=[0, 1, 3, 2]), [chunk])
+        results.append(main.add_instruction(mgx.op("dot"), [y, turned]))
+    if beside:
+        results.append(main.add_instruction(mgx.op("neg"), [main.add_parameter("z", mgx.Shape(dt.float16, (2, 8)))]))
+    main.add_return(results)
+    program.compile(mgx.get_target("gpu"), target="sm_90", offload_copy=False)
+    step = next(s for s in program.executable.instances()[-1].plan.steps if "relu" in s.name)
+    assert ("neg" in step.name) == beside
+    (made,) = (v for v in step.outputs if len(v.lens) == 4)
+    assert made.strides == [4 * 64 * 32, 64 * 32, 32, 1]

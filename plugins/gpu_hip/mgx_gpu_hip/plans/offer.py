@@ -27,7 +27,7 @@ from ..codegen.extents import marked
 from ..codegen.generators import Generator
 from ..emitter import GpuEmitter
 from ..kernel import GpuKernel
-from .readers import concat_part, readable_strides
+from .readers import allocating, concat_part, readable_strides
 
 __all__ = ["counting", "emit_generated", "generated", "offer", "output_like"]
 
@@ -103,7 +103,8 @@ def emit_generated(e: GpuEmitter, write: Generator, op: Any, modules: Sequence[M
         raise Refused(f"the result {result} is not a tensor")
     like = [a for a in given if a is not None]
     # no member of a group, and no kernel that requires dense results
-    whole = e.current is not None and op_of(e.current) is op and isinstance(op, ANY_STRIDES)
+    now = allocating(e)
+    whole = now is not None and op_of(now) is op and isinstance(op, ANY_STRIDES)
     numbers = range(len(fixed)) if whole else [None] * len(fixed)
     free = isinstance(op, (Pointwise, PointwiseGroup))
     outputs = [output_like(e, r.dtype, r.lens(), like, n, free) for n, r in zip(numbers, fixed, strict=True)]

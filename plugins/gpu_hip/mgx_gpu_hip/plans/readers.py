@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from mgx_core import Instruction, Operation, Shape, TupleShape
-from mgx_core.ops.axes import normalize
+from mgx_core.ops.axes import normalize, normalize_all
 from mgx_core.ops.concat import Concat
 from mgx_core.ops.control import FusedReduce, GetTupleElem, Group, PointwiseGroup
 from mgx_core.ops.convolution import Convolution
@@ -14,15 +14,17 @@ from mgx_core.ops.elementwise import Pointwise
 from mgx_core.ops.linear import Dot
 from mgx_core.ops.movement import Transpose
 from mgx_core.ops.quantized_product import QuantDot
-from mgx_core.ops.reshape import Reshape, Unsqueeze
+from mgx_core.ops.reshape import Reshape, Squeeze, Unsqueeze
+from mgx_core.ops.slice import Slice
 from mgx_core.targets.kernel import op_of
 from mgx_core.targets.values import Value, channels_last, packed_strides
 
 from ..codegen.geometry import memory_order, uniform_step
 from ..emitter import GpuEmitter
 from ..join_concats import CONCAT
+from ..join_launches import HORIZONTAL
 
-__all__ = ["concat_part", "image_strides", "is_convolution", "readable_strides"]
+__all__ = ["allocating", "concat_part", "image_strides", "is_convolution", "readable_strides"]
 
 PRODUCTS: Final = (Dot, QuantDot)
 VECTOR: Final = 16  # bytes that a thread moves at once
@@ -33,17 +35,19 @@ def readable_strides(e: GpuEmitter, shape: Shape, number: int | None = None, fre
     """Returns the strides in which no reader of the current instruction's result copies it; None to keep those of `shape`.
 
     Readers may be transposed; pointwise work, reductions and concatenations read any order.  Reshapes read row-major
-    order, or an image with its channels innermost; batched products read matrices at one distance.  The innermost axis stays
-    the same, except for images.
+    order, or an image with its channels innermost; batched products, also of slices, read matrices at one distance.  The
+    innermost axis stays the same, except for images.
     number: of the result; None for the only one, or that of a member of a group.
     free: the kernel writes any order as fast: results of the program are row-major, and what convolutions read has the
     channels innermost.
     """
-    if e.current is None or (number is None and isinstance(e.current.result, TupleShape)):
+    ins = allocating(e)
+    if ins is None or (number is None and isinstance(ins.result, TupleShape)):
         return None
-    readers = _readers(e.current, shape, number or 0)
-    strict = [(reader, order) for reader, order in readers if not isinstance(op_of(reader), ANY_ORDER)]
-    wanted = [_copied_strides(e, reader, order, shape, free) for reader, order in strict]
+    group = None if ins is e.current else e.current
+    readers = _readers(_results(ins, group).get(number or 0, []), shape)
+    strict = [read for read in readers if not _in_any_order(op_of(read.reader))]
+    wanted = [_copied_strides(e, read, shape, free) for read in strict]
     strides = wanted[0] if wanted else None
     if strides is None or any(w != strides for w in wanted):
         return None
@@ -64,7 +68,10 @@ def concat_part(e: GpuEmitter, shape: Shape, number: int) -> Value | None:
     These may be pointwise work and reductions, also through views.  The concatenation has the memory order of its first part
     that is computed, unless its own readers would copy it.  number: of the result.
     """
-    return None if e.current is None else _part(e, e.current, shape, number)
+    ins = allocating(e)
+    if ins is None or ins is not e.current:
+        return None  # launches side by side write buffers of their own
+    return _part(e, ins, shape, number)
 
 
 def _part(e: GpuEmitter, ins: Instruction, shape: Shape, number: int) -> Value | None:
@@ -92,7 +99,7 @@ def _part(e: GpuEmitter, ins: Instruction, shape: Shape, number: int) -> Value |
         order = [places[a] for a in memory_order(shape.strides(), lens)]
         order[1:1] = [a for a in range(whole.rank) if a not in places]  # of a stack
         laid = Shape(shape.dtype, whole.lens(), packed_strides(whole.lens(), order))
-        wanted = [_copied_strides(e, reader, axes, laid) for reader, axes in _readers(concat, laid, 0)]
+        wanted = [_copied_strides(e, read, laid) for read in _readers([concat], laid)]
         if any(w not in (None, laid.strides()) for w in wanted):
             return None
         joint = _part(e, concat, laid, 0) or e.allocate_as(laid)
@@ -134,46 +141,110 @@ def _reads(ins: Instruction, axes: Sequence[int | None] | None) -> list[_Read]:
     return found
 
 
-def _results(ins: Instruction) -> dict[int, list[Instruction]]:
-    """Returns the instructions that stand for each result of an instruction: itself, or the items of its tuple."""
-    if not isinstance(ins.result, TupleShape):
-        return {0: [ins]}
+def allocating(e: GpuEmitter) -> Instruction | None:
+    """Returns the instruction whose results are being allocated: the current one, or a member that it runs side by side."""
+    group, ins = e.current, e.emitted
+    if group is None or ins is None or not group.modules or ins.parent is not group.modules[0]:
+        return group
+    op = op_of(group)
+    return ins if isinstance(op, Group) and op.tag == HORIZONTAL else group
+
+
+def _results(ins: Instruction, group: Instruction | None = None) -> dict[int, list[Instruction]]:
+    """Returns the instructions that stand for each result of an instruction: itself, or the items of its tuple.
+
+    group: of which it is a member, and whose items stand for its results.
+    """
     found: dict[int, list[Instruction]] = {}
-    for item in ins.users:
-        op = op_of(item)
-        if not isinstance(op, GetTupleElem):
-            return {}
-        found.setdefault(op.index, []).append(item)
-    return found
+    if not isinstance(ins.result, TupleShape):
+        found[0] = [ins]
+    else:
+        for item in ins.users:
+            op = op_of(item)
+            if not isinstance(op, GetTupleElem):
+                return {}
+            found.setdefault(op.index, []).append(item)
+    if group is None:
+        return found
+    items, outputs = _results(group), group.modules[0].outputs
+    return {n: [i for k, o in enumerate(outputs) if o in own for i in items.get(k, [])] for n, own in found.items()}
 
 
-def _readers(ins: Instruction, shape: Shape, number: int) -> list[tuple[Instruction, tuple[int, ...]]]:
-    """Returns the readers of a result of an instruction, with the order in which they see its axes.
+class _Seen(NamedTuple):
+    """A reader of a value or of a slice of it.
+
+    axes: the axes of the value in the order that the reader sees them, None for a new one; lens: their extents.
+    """
+
+    reader: Instruction
+    axes: tuple[int | None, ...]
+    lens: tuple[int, ...]
+
+
+def _readers(results: Sequence[Instruction], shape: Shape) -> list[_Seen]:
+    """Returns the readers of instructions that stand for a result.
 
     None of a member of a group with another type, or of symbolic extents.
     """
-    straight = tuple(range(shape.rank))
+    straight, lens = tuple(range(shape.rank)), tuple(shape.lens())
     found = []
-    for result in _results(ins).get(number, []):
-        if result.result != Shape(shape.dtype, shape.lens()):
+    for result in results:
+        if result.result != Shape(shape.dtype, lens):
             return []
         for user in result.users:
             op = op_of(user)
             if isinstance(op, Transpose) and user.users:
-                found += [(reader, op.order(shape.rank)) for reader in user.users]
+                order = op.order(shape.rank)
+                found += [_Seen(reader, order, tuple(lens[a] for a in order)) for reader in user.users]
+            elif isinstance(op, Slice):
+                behind = _readers_of_slice(_Seen(user, straight, lens))
+                found += [_Seen(user, straight, lens)] if behind is None else behind
             else:
-                found.append((user, straight))
+                found.append(_Seen(user, straight, lens))
     return found
 
 
-def _copied_strides(
-    e: GpuEmitter, reader: Instruction, order: Sequence[int], shape: Shape, free: bool = False
-) -> list[int] | None:
-    """Returns the strides that a reader of the axes in some order needs; None if it would not copy the value, or any would do."""
-    op, lens, strides = op_of(reader), shape.lens(), shape.strides()
+def _readers_of_slice(seen: _Seen) -> list[_Seen] | None:
+    """Returns the readers behind a slice and the views after it, with the extents that they see; None for other steps than 1."""
+    view, axes = seen.reader, seen.axes
+    op, shape = op_of(view), view.result
+    if not isinstance(op, (Slice, Squeeze, Transpose, Unsqueeze)):
+        return [seen]
+    if not isinstance(shape, Shape) or shape.dynamic() or (isinstance(op, Slice) and set(op.steps) - {1}):
+        return None
+    if isinstance(op, Transpose):
+        axes = tuple(axes[a] for a in op.order(len(axes)))
+    elif isinstance(op, Squeeze):
+        axes = tuple(a for k, a in enumerate(axes) if k not in normalize_all(op.axes, len(axes)))
+    elif isinstance(op, Unsqueeze):
+        old, new = iter(axes), normalize_all(op.axes, shape.rank)
+        axes = tuple(None if k in new else next(old) for k in range(shape.rank))
+    found = []
+    for user in view.users:
+        reads = _readers_of_slice(_Seen(user, axes, tuple(shape.lens())))
+        if reads is None:
+            return None
+        found += reads
+    return found
+
+
+def _copied_strides(e: GpuEmitter, read: _Seen, shape: Shape, free: bool = False) -> list[int] | None:
+    """Returns the strides that a reader needs; None if it would not copy the value, or any would do."""
+    reader, axes, lens, strides = read.reader, read.axes, shape.lens(), shape.strides()
+    op = op_of(reader)
+    seen = Shape(shape.dtype, read.lens, [0 if a is None else strides[a] for a in axes])
+    # libraries step through a batch by one stride
+    if _is_product(op) and uniform_step(seen.lens()[:-2], seen.strides()[:-2]) is None:
+        inner = sorted((a for a in axes[-2:] if a is not None), key=lambda a: -strides[a])
+        outer = [a for a in axes[:-2] if a is not None]
+        left = [a for a in range(shape.rank) if a not in axes]
+        found = packed_strides(lens, [*outer, *left, *inner])
+        return found if _same_inside(lens, strides, found) else None
+    order = [a for a in axes if a is not None]
+    if read.lens != tuple(lens[a] for a in order) or len(order) != shape.rank:
+        return None  # a slice
     if reader.is_return:
         return packed_strides(lens, order) if free else None
-    seen = Shape(shape.dtype, [lens[a] for a in order], [strides[a] for a in order])
     if _reads_channels_last(e, reader, seen):
         found = packed_strides(lens, [order[0], *order[2:], order[1]])
         return found if found != strides and free else None
@@ -182,17 +253,12 @@ def _copied_strides(
         turned = copied or (free and _is_read_channels_last(e, reader))
         image = image_strides(e, reader, seen) if turned else None
         if image is not None:
-            found = [image[list(order).index(a)] for a in range(shape.rank)]
+            found = [image[order.index(a)] for a in range(shape.rank)]
             return None if found == strides else found
-        if not copied:
-            return None
-        found = packed_strides(lens, order)
-    # libraries step through a batch by one stride
-    elif _is_product(op) and uniform_step(seen.lens()[:-2], seen.strides()[:-2]) is None:
-        found = packed_strides(lens, [*order[:-2], *sorted(order[-2:], key=lambda a: -strides[a])])
-    else:
-        return None
-    return found if _same_inside(lens, strides, found) else None
+        if copied:
+            found = packed_strides(lens, order)
+            return found if _same_inside(lens, strides, found) else None
+    return None
 
 
 def _reads_channels_last(e: GpuEmitter, reader: Instruction, x: Shape) -> bool:
@@ -253,4 +319,4 @@ def is_convolution(op: Operation) -> bool:
 
 
 def _in_any_order(reader: Any) -> bool:
-    return isinstance(reader, ANY_ORDER) or (isinstance(reader, Group) and reader.tag == CONCAT)
+    return isinstance(reader, ANY_ORDER) or (isinstance(reader, Group) and reader.tag in (CONCAT, HORIZONTAL))
