@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from . import agents, fields, generators, images, languages, lookups, mixers, others, scenes, sequences, sounds, tables
+from . import (
+    agents,
+    fields,
+    generators,
+    images,
+    languages,
+    lookups,
+    mixers,
+    others,
+    pictures,
+    relations,
+    scenes,
+    sequences,
+    sounds,
+    tables,
+)
 from .parts import Network
 
 __all__ = ["NETWORKS", "Network"]
@@ -22,4 +37,6 @@ NETWORKS: Mapping[str, Network] = {
     **tables.NETWORKS,
     **agents.NETWORKS,
     **fields.NETWORKS,
+    **pictures.NETWORKS,
+    **relations.NETWORKS,
 }
