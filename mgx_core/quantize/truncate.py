@@ -45,6 +45,7 @@ __all__ = ["angles", "integral", "quantize_bf16", "quantize_fp16"]
 
 # results often exceed float16's range (65504) or underflow; bfloat16 has float32's range
 WIDE: Final = (Exp, Expm1, Pow, Sqdiff, ReduceSum, ReduceProd, Recip, Cosh, Sinh, PrefixScanSum, Det)
+TOTALS: Final = (ReduceMean, ReduceSum)
 KEPT: Final = (Convert, Param, Literal, Return, Undefined, GetTupleElem, Nonmaxsuppression, Topk)
 
 
@@ -84,7 +85,7 @@ def _truncate(program: P, to: DType, ins_names: Iterable[str], wide: tuple[type[
     kept = angles(main) | integral(main) | (unbounded(main) | _roots(main) if wide and "all" in names else set())
     for module in list(nested(main)):
         for ins in list(module):
-            stays = ins in kept or isinstance(ins.op, wide) or (bool(wide) and _mean_of_squares(ins))
+            stays = ins in kept or isinstance(ins.op, wide) or (bool(wide) and _total_of_squares(ins))
             chosen = ins.op.name in names or ("all" in names and not stays)
             if chosen and ins.parent is module and not isinstance(ins.op, KEPT):
                 _narrow(module, ins, to)
@@ -99,20 +100,23 @@ def _run(module: Module, *passes: Pass) -> None:
         module.sweep()
 
 
-def _mean_of_squares(ins: Instruction) -> bool:
-    """Returns True for a mean of squares, and for a square read only by means; squares of small values underflow in float16."""
-    if isinstance(ins.op, ReduceMean):
+def _total_of_squares(ins: Instruction) -> bool:
+    """Returns True for a mean or a sum of squares, and for a square read only by these.
+
+    Squares of small values underflow in float16, those of large ones exceed its range.
+    """
+    if isinstance(ins.op, TOTALS):
         return isinstance(ins.inputs[0].op, (Pow, Sqdiff)) or _squared(ins.inputs[0])
-    return _squared(ins) and bool(ins.users) and all(isinstance(u.op, ReduceMean) for u in ins.users)
+    return _squared(ins) and bool(ins.users) and all(isinstance(u.op, TOTALS) for u in ins.users)
 
 
 def _roots(main: Module) -> set[Instruction]:
-    """Returns values computed only from means of squares and constants: sums with an epsilon, roots, reciprocals."""
+    """Returns values computed only from means or sums of squares and constants: sums with an epsilon, roots, reciprocals."""
     found: set[Instruction] = set()
     for module in nested(main):
         for ins in module:
             computed = [i for i in ins.inputs if not is_constant(i)]
-            if isinstance(ins.op, ReduceMean) and _mean_of_squares(ins):
+            if isinstance(ins.op, TOTALS) and _total_of_squares(ins):
                 found.add(ins)
             elif computed and found.issuperset(computed) and (isinstance(ins.op, Pointwise) or ins.op.reshapes):
                 found.add(ins)

@@ -175,21 +175,23 @@ def test_activations_that_also_become_integers_are_not_kept():
     assert {i.op.name for i in integral(m)} == {"convert", "mul"}
 
 
-# a mean of squares that float16 represents with few digits, with all, not at all
+# a mean or sum of squares that float16 represents with few digits, with all, not at all
 @pytest.mark.parametrize("size", [1e-3, 1.0, 500.0])
 @pytest.mark.parametrize("inverse", ["rsqrt", "sqrt"])
-def test_the_root_of_a_mean_of_squares_keeps_its_range(size, inverse):
+@pytest.mark.parametrize("total", ["mean", "sum"])
+def test_the_root_of_a_mean_of_squares_keeps_its_range(size, inverse, total):
     program = Program()
     m = program.get_main_module()
     x = m.add_parameter("x", Shape("float32", [2, 8]))
-    mean = m.add(op("reduce_mean", axes=[1]), m.add(op("mul"), x, x))
+    mean = m.add(op(f"reduce_{total}", axes=[1]), m.add(op("mul"), x, x))
     epsilon = m.add(op("multibroadcast", out_lens=[2, 1]), m.add_literal(np.float32([1e-6])))
     root = m.add(op(inverse), m.add(op("add"), mean, epsilon))
     scaled = op("mul" if inverse == "rsqrt" else "div")
     m.add_return([m.add(scaled, x, m.add(op("multibroadcast", out_lens=[2, 8]), root))])
     quantize_fp16(program)
     given = np.linspace(size, 2 * size, 16, dtype=np.float32).reshape(2, 8)
-    wanted = given / np.sqrt(np.square(given.astype(np.float64)).mean(1, keepdims=True) + 1e-6)
+    squares = np.square(given.astype(np.float64))
+    wanted = given / np.sqrt((squares.mean if total == "mean" else squares.sum)(1, keepdims=True) + 1e-6)
     (found,) = Interpreter().run(m, [given])
     np.testing.assert_allclose(found, wanted, rtol=2e-3)
 
