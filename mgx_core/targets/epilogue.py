@@ -178,6 +178,8 @@ def _link(
         linear = _linear(at.op, number, side)
         if linear is not None:
             return [linear], onward[0]
+    if side == 1 and cls is Sub:
+        return [Link("eltwise", "linear", -1.0, 0.0), Link("binary", "add", operand=other)], onward[0]
     if side == 1 and cls not in COMMUTES:
         return No(f"the anchor is the right operand of {at.op.name}")
     return [Link("binary", BINARY[cls], operand=other)], onward[0]

@@ -7,7 +7,7 @@ import pytest
 from mgx_core.errors import No
 from mgx_core.ir.text.parser import parse_module
 from mgx_core.ops import STANDARD
-from mgx_core.targets.epilogue import read_chain
+from mgx_core.targets.epilogue import Link, read_chain
 
 TYPES = {"f": "float32", "h": "float16", "b": "bfloat16"}
 
@@ -68,3 +68,16 @@ def test_a_conversion_that_rounds_in_between_is_kept(path: str) -> None:
     no = chain_of(path)
     assert isinstance(no, No)
     assert "in mid-chain rounds" in no.why
+
+
+def test_what_a_product_is_subtracted_from_is_added_to_its_opposite() -> None:
+    """x - dot(a, b), a step of gradient descent or of the delta rule."""
+    text = """\
+module main
+  %y = @param["y"] -> float32[2]
+  %x = @param["x"] -> float32[2]
+  %1 = sub(%x, %y) -> float32[2]
+  @return(%1)"""
+    body = parse_module(text, STANDARD)
+    added = Link("binary", "add", operand=body.parameters["x"])
+    assert read_chain(body, body.parameters["y"]) == [Link("eltwise", "linear", -1.0, 0.0), added]

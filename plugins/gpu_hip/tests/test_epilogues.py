@@ -166,3 +166,17 @@ def test_constants_that_the_stored_type_represents_are_converted(more: float) ->
         held = found.operands["bias"]
         assert (found.steps, held.shape.dtype, held.strides) == (["bias"], half, [0, 1])
         np.testing.assert_array_equal(e.constant(held), np.broadcast_to(values.astype(np.float16), (8, 8)))
+
+
+def test_a_product_that_is_subtracted_is_scaled_by_minus_one() -> None:
+    """Test-time training subtracts two products from its weights after each chunk."""
+    m = mgx.Module("main")
+    x, w, residual = (m.add_parameter(name, mgx.Shape("float32", [8, 8])) for name in ("x", "w", "r"))
+    product = m.add(mgx.op("dot"), x, w)
+    body = mgx.Module("body")
+    y, r = (body.add_parameter(name, product.shape) for name in ("p0", "p1"))
+    body.add_return([body.add(mgx.op("sub"), r, y)])
+    tail = m.add(PointwiseGroup(), product, residual, modules=[body])
+    e = GpuEmitter(PLANS, GpuTarget("host", 1).get_context())
+    found = chain_of(e, tail, product, product, {residual: e.allocate(dtype.float32, [8, 8])})
+    assert not isinstance(found, No) and (found.alpha, found.steps) == (-1.0, ["residual"])
