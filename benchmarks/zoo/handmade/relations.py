@@ -400,7 +400,11 @@ class Horizons(nn.Module):
         context = self.static(site)
         before, after = self.select("past", past, context), self.select("known", known, context)
         first, state = self.encode(before)
-        steps, inputs = torch.cat([first, self.decode(after, state)[0]], 1), torch.cat([before, after], 1)
+        held = (1, -1, first.shape[-1])
+        steps, inputs = (
+            torch.cat([first, self.decode(after, (state[0].reshape(held), state[1].reshape(held)))[0]], 1),
+            torch.cat([before, after], 1),
+        )
         x = self.enrich(self.norms[0](steps + inputs), context[:, None])
         length = x.shape[1]
         query, key, value = heads(self.query(x), 4), heads(self.key(x), 4), self.value(x)
