@@ -16,7 +16,7 @@ from mgx_core.ops.scan import PrefixScanSum
 from mgx_core.types.traced_int import usual
 
 from .elements import pointers
-from .geometry import ceil_div, decompose, offset_code, vector_width
+from .geometry import ceil_div, decompose, memory_order, offset_code, vector_width
 from .pointwise import kernel, threads_of
 from .primitives import FLOATS, UNSIGNED
 from .source import (
@@ -68,12 +68,10 @@ class _Scan:
         return self.x.lens[self.axis]
 
     def lines(self) -> list[str]:
-        """Returns statements that locate the line `row` in x and y."""
-        setup, names = decompose("row", [m for a, m in enumerate(self.x.lens) if a != self.axis], "c")
-        bases = [
-            offset_code(names, [s for a, s in enumerate(t.strides) if a != self.axis], 0, "u64")
-            for t in (self.x, self.y)
-        ]
+        """Returns statements that locate the line `row` in x and y; adjacent ones are adjacent in the memory of x."""
+        order = [a for a in memory_order(self.x.strides, self.x.lens) if a != self.axis]
+        setup, names = decompose("row", [self.x.lens[a] for a in order], "c")
+        bases = [offset_code(names, [t.strides[a] for a in order], 0, "u64") for t in (self.x, self.y)]
         return [
             *setup,
             f"const {storage_type(self.x.dtype)}* const x = p0 + ({bases[0]});",
