@@ -77,10 +77,10 @@ def test_epsilon_of_norms(engine: Engine) -> None:
 
 @pytest.mark.parametrize("kind", ["float32", "int32", "int64"])
 def test_numbers_of_pointwise_groups(engine: Engine, kind: str) -> None:
-    """Addends of all types, and float32 factors and bounds, share code; integer products do not."""
+    """Addends of all types, and float32 factors, divisors and bounds, share code; integer products do not."""
     x = np.arange(-60, 60).reshape(3, 40).astype(kind)
     shape, wide = mgx.Shape(kind, x.shape), kind == "float32"
-    small = {"sub": 0.5, "mul": 0.5, "greater": 0.5} if wide else {"sub": 7, "mul": 7}
+    small = {"sub": 0.5, "mul": 0.5, "div": 0.5, "greater": 0.5} if wide else {"sub": 7, "mul": 7}
     for op, number in small.items():
         compiled = engine.compiled
         for more, new in ((0, 1), (4, 1), (-9, 1), (1 << 20, 1)):
@@ -93,7 +93,8 @@ def test_numbers_of_pointwise_groups(engine: Engine, kind: str) -> None:
             kernel = compile_pointwise(body, [shape], [made.shape], engine)
             assert isinstance(kernel, JitKernel)
             run_numpy(kernel, [x, out])
-            exact = {"sub": x - (number + more), "mul": x * (number + more), "greater": x > number + more}[op]
+            by = np.asarray(number + more, kind)
+            exact = {"sub": x - by, "mul": x * by, "div": x / by, "greater": x > by}[op]
             np.testing.assert_array_equal(out, exact.astype(out.dtype))
             count = new if wide or op == "sub" else [0, 4, -9, 1 << 20].index(more) + 1
             assert engine.compiled == compiled + count, (op, more)

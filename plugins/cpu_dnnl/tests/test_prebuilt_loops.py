@@ -14,13 +14,17 @@ from run_loops import run_numpy
 
 import mgx_core as mgx
 import mgx_cpu_dnnl
+from mgx_cpu_dnnl.int8_depthwise import has_avx512_vnni
 from mgx_cpu_dnnl.jit import engine as engines
 from mgx_cpu_dnnl.jit import prebuilt
+from mgx_cpu_dnnl.jit.byte_gemm_loops import BytePlan
 from mgx_cpu_dnnl.jit.code import Code, V
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel
 from mgx_cpu_dnnl.native_library import native
-from mgx_cpu_dnnl.prebuilt_loops.network import ACTIVATIONS, Network
+from mgx_cpu_dnnl.prebuilt_loops.network import ACTIVATIONS, Network, Value
+from mgx_cpu_dnnl.shared import KernelCache, shared
+from mgx_cpu_dnnl.target import CpuTarget
 
 
 def times(number: float) -> Any:
@@ -197,6 +201,35 @@ def test_a_network_of_common_layers_loads_no_compiler(network: str, tmp_path: Pa
     environment = {**os.environ, "MGX_CACHE_DIR": str(tmp_path)}
     found = subprocess.run([sys.executable, "-c", network], env=environment, capture_output=True, text=True, check=True)
     assert found.stdout.split() == []
+
+
+@pytest.mark.skipif(
+    native().multiplies_tiles() or not has_avx512_vnni(), reason="products of bytes are prebuilt with dot products"
+)
+@pytest.mark.parametrize("residual", [False, True])
+def test_products_of_quantized_files_are_one_loop_at_once(residual: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(cache=None, ready=list(mgx_cpu_dnnl.__path__))
+    monkeypatch.setitem(vars(shared()), "engine", engine)
+    monkeypatch.setattr(shared(), "kernels", KernelCache())
+    n, r = Network(), np.random.default_rng(0)
+
+    def coded(x: Value, name: str, scale: float, zero: int, kind: str = "uint8") -> Value:
+        numbers = [n.module.add_literal(np.asarray(v, k)) for v, k in ((scale, np.float32), (zero, kind))]
+        return n.add(name, x, *(n.spread(v, x.shape.lens()) for v in numbers))
+
+    x = coded(n.input(1, 40, 9, 9, type="uint8"), "dequantizelinear", 0.02, 3)
+    weights = n.module.add_literal(r.integers(-127, 128, (72, 40, 1, 1)).astype(np.int8))
+    w = coded(weights, "dequantizelinear", 0.004, 0, "int8")
+    y = n.each("add", n.add("convolution", x, w), n.weights(72, 1, 1))
+    codes = coded(y, "quantizelinear", 0.1, 117)
+    if residual:
+        other = coded(n.input(1, 72, 9, 9, type="uint8"), "dequantizelinear", 0.03, 0)
+        codes = coded(n.each("add", coded(codes, "dequantizelinear", 0.1, 117), other), "quantizelinear", 0.2, 9)
+    program = n.finished(codes)
+    program.compile(CpuTarget())
+    (instance,) = program.executable.instances()
+    assert BytePlan.kind not in [kind for _, (kind, *_) in instance.runner.program.program.deferred_loops()]
+    assert engine.compiled == 0
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)

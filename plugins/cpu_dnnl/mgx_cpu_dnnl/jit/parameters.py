@@ -16,7 +16,11 @@ __all__ = ["constant_bits", "constant_text", "enter_parameters", "parameter_cons
 
 PLAIN = (0.0, 1.0)  # magnitudes for which specialized code is simpler
 # uses that parameters support; integer products are excluded, since a known factor becomes shifts
-USES = {dt.float32: ("add", "sub", "mul", "lt", "le", "gt", "ge"), dt.int32: ("add", "sub"), dt.int64: ("add", "sub")}
+USES = {
+    dt.float32: ("add", "sub", "mul", "exact_div", "lt", "le", "gt", "ge"),
+    dt.int32: ("add", "sub"),
+    dt.int64: ("add", "sub"),
+}
 
 
 def parameter_constants(nodes: Sequence[Node], fit: Callable[[Node], bool] = lambda node: True) -> list[Node]:
