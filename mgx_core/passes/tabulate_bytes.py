@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Mapping, Sequence
+
 import numpy as np
 
 from ..ir.instruction import Instruction
@@ -46,13 +48,14 @@ class TabulateBytes(Pass):
 class _Functions:
     """Finds the functions of one byte in a module.
 
-    Each constant is examined once, even if it is reached from several results.
+    Each constant is examined once, even if it is reached from several results, and equal functions are computed once.
     """
 
     def __init__(self, module: Module) -> None:
         self.module = module
         self.position = {ins: n for n, ins in enumerate(module)}
         self._numbers: dict[Instruction, Array | None] = {}
+        self._tables: dict[Hashable, Array | None] = {}
 
     def tabulate(self, ins: Instruction) -> bool:
         """Replaces an instruction by a table, if it is a function of a byte.  True if it was replaced."""
@@ -106,23 +109,40 @@ class _Functions:
 
     def _table(self, ins: Instruction, root: Instruction, members: list[Instruction]) -> Array | None:
         """Returns the results of `ins` for all values of the byte `root`, in ascending order; None if they are not bytes."""
-        dtype = root.shape.dtype
-        values: dict[Instruction, Array] = {root: np.arange(dtype.lowest, dtype.highest + 1).astype(dtype.numpy)}
-        for member in members:
-            given: list[Array | None] = []
-            for operand in member.inputs:
-                if operand.is_absent or operand in values:
-                    given.append(values.get(operand))
-                elif isinstance(member.op, ByteMap):
-                    given.append(aligned(operand))
-                else:
-                    number = self._number(operand)
-                    wide = isinstance(member.op, Pointwise) and number is not None
-                    given.append(np.broadcast_to(number, (256,)) if wide else number)  # type: ignore[arg-type]
-            with np.errstate(all="ignore"):
-                values[member] = np.asarray(member.op.evaluate(given))
-        found = values[ins]
-        return np.ascontiguousarray(found) if found.shape == (256,) and found.dtype == ins.shape.dtype.numpy else None
+        at = {member: n for n, member in enumerate((root, *members))}
+        numbers = {i: self._constant(i, m) for m in members for i in m.inputs if not i.is_absent and i not in at}
+        words = {i: (str(v.dtype), v.tobytes()) for i, v in numbers.items()}
+        steps = tuple((m.op, *[None if i.is_absent else at.get(i, words.get(i)) for i in m.inputs]) for m in members)
+        key = (root.shape.dtype, ins.shape.dtype, steps)
+        if key not in self._tables:
+            self._tables[key] = _evaluated(ins, root, members, numbers)
+        return self._tables[key]
+
+    def _constant(self, operand: Instruction, member: Instruction) -> Array:
+        """Returns a constant operand: a table, or a number."""
+        found = aligned(operand) if isinstance(member.op, ByteMap) else self._number(operand)
+        assert found is not None  # as `_follows` has found
+        return found
+
+
+def _evaluated(
+    ins: Instruction, root: Instruction, members: Sequence[Instruction], numbers: Mapping[Instruction, Array]
+) -> Array | None:
+    """Returns the results of `ins`, the last of the members, as `_Functions._table` does."""
+    dtype = root.shape.dtype
+    values: dict[Instruction, Array] = {root: np.arange(dtype.lowest, dtype.highest + 1).astype(dtype.numpy)}
+    for member in members:
+        given: list[Array | None] = []
+        for operand in member.inputs:
+            if operand.is_absent or operand in values:
+                given.append(values.get(operand))
+            else:
+                wide = isinstance(member.op, Pointwise)
+                given.append(np.broadcast_to(numbers[operand], (256,)) if wide else numbers[operand])
+        with np.errstate(all="ignore"):
+            values[member] = np.asarray(member.op.evaluate(given))
+    found = values[ins]
+    return np.ascontiguousarray(found) if found.shape == (256,) and found.dtype == ins.shape.dtype.numpy else None
 
 
 def _is_bytes(ins: Instruction) -> bool:
