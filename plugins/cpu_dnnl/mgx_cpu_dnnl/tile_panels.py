@@ -23,13 +23,19 @@ def pack_panels(matrix: Array, step: int) -> Array:
     k, n = matrix.shape
     few = FOUR // matrix.itemsize  # adjacent elements
     fours, tiles = step // FOUR, -(-n // 16)
-    steps = -(-k // (fours * few))
-    whole = np.zeros((steps, fours, few, tiles, 16), matrix.dtype)
-    whole.reshape(-1, tiles * 16)[:k, :n] = matrix
-    rows = whole.transpose(3, 0, 1, 4, 2)  # [tiles, steps, fours, 16, few]
-    full = tiles // 4 * 4
-    most = rows[:full].reshape(-1, 4, steps, fours, 16, few).swapaxes(1, 2)
-    rest = rows[full:].swapaxes(0, 1)
-    made: Array = aligned_bytes(whole.nbytes).view(matrix.dtype)  # no tile row crosses a cache line
-    made[: most.size], made[most.size :] = most.reshape(-1), rest.reshape(-1)
+    steps, full = -(-k // (fours * few)), tiles // 4 * 4
+    depth, cut = steps * fours * few, full * 16
+    made: Array = aligned_bytes(depth * tiles * 16 * matrix.itemsize).view(
+        matrix.dtype
+    )  # no tile row crosses a cache line
+    if (k, n) != (depth, tiles * 16):
+        whole = np.zeros((depth, tiles * 16), matrix.dtype)
+        whole[:k, :n] = matrix
+        matrix = whole
+    most = made[: cut * depth].reshape(full // 4, steps, 4, fours, 16, few)
+    rest = made[cut * depth :].reshape(steps, tiles - full, fours, 16, few)
+    for f in range(few):  # whole rows of columns, which numpy copies faster than groups of `few` elements
+        rows = matrix[f::few]
+        most[..., f] = rows[:, :cut].reshape(steps, fours, full // 4, 4, 16).transpose(2, 0, 3, 1, 4)
+        rest[..., f] = rows[:, cut:].reshape(steps, fours, tiles - full, 16).transpose(0, 2, 1, 3)
     return made

@@ -170,9 +170,10 @@ def panels(e: CpuEmitter, w: Value, zero: int, step: int) -> tuple[Value, Value]
     assert array is not None
 
     def begin() -> list[Array]:
-        sums = array.astype(np.int64).sum(0) * -zero
-        made = np.zeros(-(-len(sums) // 16) * 16, np.int32)
-        made[: len(sums)] = sums.astype(np.int32)
+        n = array.shape[1]
+        made = np.zeros(-(-n // 16) * 16, np.int32)
+        if zero:
+            made[:n] = (array.astype(np.int64).sum(0) * -zero).astype(np.int32)
         return [made]
 
     [weights] = e.derived_literals([array], ("panels of bytes", step), lambda: [pack_panels(array, step)])
