@@ -22,7 +22,7 @@ from mgx_cpu_dnnl.jit.code import Code, V
 from mgx_cpu_dnnl.jit.engine import Engine
 from mgx_cpu_dnnl.jit.kernel import JitKernel
 from mgx_cpu_dnnl.native_library import native
-from mgx_cpu_dnnl.prebuilt_loops.network import ACTIVATIONS, Network, Value
+from mgx_cpu_dnnl.prebuilt_loops.network import ACTIVATIONS, Network
 from mgx_cpu_dnnl.shared import KernelCache, shared
 from mgx_cpu_dnnl.target import CpuTarget
 
@@ -213,18 +213,15 @@ def test_products_of_quantized_files_are_one_loop_at_once(residual: bool, monkey
     monkeypatch.setattr(shared(), "kernels", KernelCache())
     n, r = Network(), np.random.default_rng(0)
 
-    def coded(x: Value, name: str, scale: float, zero: int, kind: str = "uint8") -> Value:
-        numbers = [n.module.add_literal(np.asarray(v, k)) for v, k in ((scale, np.float32), (zero, kind))]
-        return n.add(name, x, *(n.spread(v, x.shape.lens()) for v in numbers))
-
-    x = coded(n.input(1, 40, 9, 9, type="uint8"), "dequantizelinear", 0.02, 3)
+    x = n.coded("dequantizelinear", n.input(1, 40, 9, 9, type="uint8"), 0.02, 3)
     weights = n.module.add_literal(r.integers(-127, 128, (72, 40, 1, 1)).astype(np.int8))
-    w = coded(weights, "dequantizelinear", 0.004, 0, "int8")
+    w = n.coded("dequantizelinear", weights, 0.004, 0, "int8")
     y = n.each("add", n.add("convolution", x, w), n.weights(72, 1, 1))
-    codes = coded(y, "quantizelinear", 0.1, 117)
+    codes = n.coded("quantizelinear", y, 0.1, 117)
     if residual:
-        other = coded(n.input(1, 72, 9, 9, type="uint8"), "dequantizelinear", 0.03, 0)
-        codes = coded(n.each("add", coded(codes, "dequantizelinear", 0.1, 117), other), "quantizelinear", 0.2, 9)
+        other = n.coded("dequantizelinear", n.input(1, 72, 9, 9, type="uint8"), 0.03, 0)
+        total = n.each("add", n.coded("dequantizelinear", codes, 0.1, 117), other)
+        codes = n.coded("quantizelinear", total, 0.2, 9)
     program = n.finished(codes)
     program.compile(CpuTarget())
     (instance,) = program.executable.instances()

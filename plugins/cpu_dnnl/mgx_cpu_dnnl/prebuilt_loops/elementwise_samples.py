@@ -13,7 +13,7 @@ import mgx_core as mgx
 from .network import ACTIVATIONS, Network
 from .row_samples import EXTENTS
 
-__all__ = ["elementwise", "gates", "moves", "resized"]
+__all__ = ["coded", "elementwise", "gates", "moves", "resized"]
 
 BINARY: Final = ("add", "sub", "mul", "div")
 UNARY: Final = ("neg", "exp", "log", "sqrt", "abs", "sin", "cos")
@@ -45,6 +45,19 @@ def elementwise() -> Iterator[mgx.Program]:
         results += [n.each(name, n.input(8, extent), parts), n.each(name, n.input(8, extent), 3.0)]
         results += [n.each(name, n.input(1, 2, extent), n.transpose(n.input(1, extent, 2), 0, 2, 1))]
         yield n.finished(*results, n.each(name, 3.0, n.input(extent)))
+
+
+def coded() -> Iterator[mgx.Program]:
+    """Bytes of quantized files from and to floats, and normalized: with and without zero points, of a row and of rows."""
+    for extent, zero, kind in product((*EXTENTS, 1 << 14), (0, 3), ("uint8", "int8")):
+        n = Network()
+        results = []
+        for lens, end in product(((extent,), (8, extent)), (0, 5)):
+            made = n.coded("dequantizelinear", n.input(*lens, type=kind), 0.03, zero, kind)
+            scaled = n.each("add", n.each("mul", made, n.weights(extent)), n.weights(extent))
+            results.append(n.coded("quantizelinear", scaled, 0.05, end, kind))
+        results.append(n.coded("quantizelinear", n.input(extent), 0.05, zero, kind))
+        yield n.finished(*results, n.coded("dequantizelinear", n.input(extent, type=kind), 0.05, zero, kind))
 
 
 def gates() -> Iterator[mgx.Program]:

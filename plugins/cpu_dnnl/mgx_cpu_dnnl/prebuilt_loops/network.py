@@ -70,6 +70,11 @@ class Network:
         )
         return self.each("add", made, self.weights(channels, 1, 1))
 
+    def coded(self, name: str, x: Value, scale: float, zero: int, type: str = "uint8") -> Value:
+        """Returns x after the op quantizelinear or dequantizelinear; type: of the codes."""
+        numbers = (np.asarray(scale, np.float32), np.asarray(zero, type))
+        return self.add(name, x, *(self.spread(self.module.add_literal(v), x.shape.lens()) for v in numbers))
+
     def layer_norm(self, x: Value, epsilon: float = 1e-5) -> Value:
         n = x.shape.lens()[-1]
         return self.add("layernorm", x, self.weights(n), self.weights(n), epsilon=epsilon)

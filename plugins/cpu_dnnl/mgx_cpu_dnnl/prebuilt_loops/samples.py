@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import mgx_core as mgx
 
 from .attention_samples import attentions
-from .elementwise_samples import elementwise, gates, moves, resized
+from .elementwise_samples import coded, elementwise, gates, moves, resized
 from .product_samples import products, residuals
 from .row_samples import norms, softmaxes, squeezes, sums
 
@@ -25,6 +25,7 @@ def samples() -> Iterator[mgx.Program]:
         squeezes,
         attentions,
         elementwise,
+        coded,
         gates,
         moves,
         resized,
