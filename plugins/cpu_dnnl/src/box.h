@@ -106,15 +106,15 @@ struct Box {
 template <typename T>
 void copy_box(const Box<2> &box, const T *from, T *to) {
     const int64_t count = box.length(), in = box.step(0), out = box.step(1);
-    box.lines([&](const int64_t *offset) {
-        const T *source = from + offset[0];
-        T *target = to + offset[1];
+    const auto line = [&](const T *source, T *target) {
         if (in == 1 && out == 1)
             std::memcpy(target, source, static_cast<size_t>(count) * sizeof(T));
         else
             for (int64_t i = 0; i < count; ++i)
                 target[i * out] = source[i * in];
-    });
+    };
+    if (box.rank == 1) return line(from + box.start[0], to + box.start[1]);
+    box.lines([&](const int64_t *offset) { line(from + offset[0], to + offset[1]); });
 }
 
 } // namespace mgx

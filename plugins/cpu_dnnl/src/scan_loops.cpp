@@ -24,7 +24,7 @@ inline A further(A a, X x) {
 template <typename T, bool product>
 void scan(void *const *buffers, const int64_t *args, int64_t begin, int64_t end, void *) {
     using A = Sum<T>;
-    constexpr int64_t most = 64;
+    constexpr int64_t most = 1024; // elements of a row that are read and written in one go
     auto *x = static_cast<const T *>(buffers[0]);
     auto *out = static_cast<T *>(buffers[1]);
     ArgReader reader(args);
