@@ -209,7 +209,7 @@ def _scaled(
 
 @INTEGER_PRODUCTS.on(QuantDot, QuantConvolution)
 def signed_weights(i: Instruction, b: Builder) -> Instruction | No | None:
-    """A constant uint8 right operand -> int8, with 128 subtracted from it and from its zero point."""
+    """A constant uint8 right operand -> int8, with 128 subtracted from it and from its zero point, or as it is if below 128."""
     weights = i.inputs[1]
     if weights.shape.dtype is not uint8:
         return None
@@ -218,23 +218,25 @@ def signed_weights(i: Instruction, b: Builder) -> Instruction | No | None:
     if source.literal is None or not isinstance(source.literal.value, np.ndarray):
         return No("the right operand is not constant")
     if zero is None:
-        return No("the right operand has no zero point from which 128 could be subtracted")
+        if source.literal.value.max(initial=0) > int8.highest:
+            return No("the right operand has no zero point from which 128 could be subtracted")
+        return b.add(i.op, i.inputs[0], _signed(b, weights, 0), *i.inputs[2:3])
     points = aligned(zero)
     if points is None:
         return No("the zero point of the right operand is not constant")
     first = i.inputs[2] if not i.inputs[2].is_absent else b.absent()
-    moved = _less_128(b, weights)
+    moved = _signed(b, weights)
     if not (points != 128).any():
         return b.add(i.op, i.inputs[0], moved, *(() if first.is_absent else (first,)))
-    return b.add(i.op, i.inputs[0], moved, first, _less_128(b, zero))
+    return b.add(i.op, i.inputs[0], moved, first, _signed(b, zero))
 
 
-def _less_128(b: Builder, x: Instruction) -> Instruction:
-    """Returns a uint8 constant minus 128 as int8, broadcast as before."""
+def _signed(b: Builder, x: Instruction, less: int = 128) -> Instruction:
+    """Returns a uint8 constant minus 128, or minus 0 if it is below 128, as int8, broadcast as before."""
     if x.literal is None:
-        return b.add(x.op, _less_128(b, x.inputs[0]))
+        return b.add(x.op, _signed(b, x.inputs[0], less))
     value = np.asarray(x.literal.value)
-    return b.literal(np.asarray(value ^ np.uint8(128)).view(np.int8))
+    return b.literal(np.asarray(value ^ np.uint8(less)).view(np.int8))
 
 
 @INTEGER_PRODUCTS.on(QuantDot, QuantConvolution)

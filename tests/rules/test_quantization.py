@@ -317,6 +317,21 @@ keep_aspect_ratio_policy="stretch"](%3) -> int8[1, 2, 6, 6]
   @return(%4)""",
     ),
     (
+        "signed-weights",
+        """\
+  %p = @param["p"] -> uint8[4, 2]
+  %q = @literal(0, 127, 12, 5) -> uint8[2, 2]
+  %y = @literal(3) -> uint8[]
+  %1 = quant_dot(%p, %q, %y)
+  @return(%1)""",
+        """\
+  %p = @param["p"] -> uint8[4, 2]
+  %1 = @literal(3) -> uint8[]
+  %2 = @literal(0, 127, 12, 5) -> int8[2, 2]
+  %3 = quant_dot(%p, %2, %1) -> int32[4, 2]
+  @return(%3)""",
+    ),
+    (
         "drop-zero-points-of-zero",
         """\
   %p = @param["p"] -> uint8[4, 2]
