@@ -57,7 +57,7 @@ def _product(left: DType, depth: int, columns: int, rows: int = ROWS) -> Product
 
 
 def _quantized(depth: int, columns: int) -> Iterator[Product]:
-    """Yields products of bytes whose sums are scaled, by column or all alike: with and without a bias, to floats or bytes."""
+    """Yields products of bytes whose sums are scaled, by column or by one number: with and without a bias, to floats or bytes."""
     for by_column, bias, to in product((True, False), (True, False), (dt.uint8, dt.float32)):
         n = Network()
         y = _scaled(n, columns, by_column, bias)
