@@ -58,7 +58,7 @@ uint64_t enabled_states() {
     return (state & tiles) && !request_tiles() ? state & ~tiles : state;
 }
 
-std::vector<std::string> features() {
+std::vector<std::string> read_features() {
     Leaf one = leaf(1, 0), seven = leaf(7, 0), more = leaf(7, 1), extended = leaf(0x80000001, 0);
     uint64_t state = enabled_states();
     bool ymm = (state & 0x6) == 0x6, zmm = (state & 0xe6) == 0xe6, tiles = (state & 0x60000) == 0x60000;
@@ -92,6 +92,12 @@ std::vector<std::string> features() {
     return found;
 }
 
+// Returns the processor's features, read once: on a virtual machine, the host answers each `cpuid`, which takes microseconds.
+const std::vector<std::string> &features() {
+    static const std::vector<std::string> found = read_features();
+    return found;
+}
+
 // True if oneDNN uses VNNI; its maximum ISA may be limited to less than the processor supports.
 bool uses_vnni() {
     const int isa = dnnl_get_effective_cpu_isa();
@@ -107,7 +113,7 @@ bool uses_avx2_vnni() {
 
 // True if AMX int8 may be used: the processor has it, Linux grants it to the process, and oneDNN's maximum ISA includes it.
 bool multiplies_tiles() {
-    const auto list = features();
+    const auto &list = features();
     const bool has = std::find(list.begin(), list.end(), "amx_int8") != list.end();
     const int wanted = dnnl_cpu_isa_avx512_core_amx;
     return has && (dnnl_get_effective_cpu_isa() & wanted) == wanted;
