@@ -66,7 +66,7 @@ def compile_graph(
         return Taken(inner, converters, options, _static(), parts, aliases=True)
 
     def bare(inner: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        return Taken(inner, converters, options, (), parts)
+        return Taken(inner, converters, options, (), parts, gradients=True)
 
     compiler = aot_autograd(
         fw_compiler=taken,
@@ -96,7 +96,8 @@ class Taken:
 
     The first call partitions it: unsupported operators fall back to eager torch, and `parts` records the reasons.
     Thread-safe: the first thread compiles while others wait.
-    aliases: results alias each other and inputs as in eager mode; views of these are left to torch.
+    aliases: results alias each other and inputs as in eager mode; views of these are left to torch.  gradients: results are
+    gradients, which callers may write to one by one.
     """
 
     def __init__(
@@ -107,6 +108,7 @@ class Taken:
         static: Sequence[int],
         parts: list[Part],
         aliases: bool = False,
+        gradients: bool = False,
     ) -> None:
         self.gm = gm if isinstance(gm, torch.fx.GraphModule) else torch.fx.GraphModule(gm, gm.graph)
         self.converters = converters
@@ -114,6 +116,7 @@ class Taken:
         self.parts = parts
         self.views = shared(self.gm) if aliases else []
         self.watches = aliases  # graphs for inference
+        self.gradients = gradients
         for node in self.gm.graph.nodes:
             node.meta[NAME] = node.name
         self.assertions = _assertions(self.gm)
@@ -207,7 +210,9 @@ class Taken:
         if not self.reasons:
             first = len(next(n for n in self.gm.graph.nodes if n.op == "output").args[0]) - len(self.writes)
             places = {index: n for n, (index, _) in enumerate(self.writes, first)}
-            whole = CompiledGraph(self.gm, self.converters, self.options, self.static, places, self.watches)
+            whole = CompiledGraph(
+                self.gm, self.converters, self.options, self.static, places, self.watches, self.gradients
+            )
             found = whole(*args)
             self.ready = whole
             self.parts.append(Part(self.options.target or "mgx", _operators(self.gm)))
@@ -226,7 +231,9 @@ class Taken:
                 continue
             (call,) = (n for n in pieces.graph.nodes if n.op == "call_module" and n.target == name)
             frozen = [i for i, a in enumerate(call.args) if isinstance(a, torch.fx.Node) and a.name in static]
-            part = CompiledGraph(piece, self.converters, self.options, frozen, watches=self.watches)
+            part = CompiledGraph(
+                piece, self.converters, self.options, frozen, watches=self.watches, apart=self.gradients
+            )
             setattr(pieces, name, Piece(part))
             made.append(Part(self.options.target or "mgx", _operators(piece)))
         pieces.recompile()

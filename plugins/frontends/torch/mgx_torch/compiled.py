@@ -27,7 +27,7 @@ from .options import TorchOptions
 from .stored import Stored
 from .tensors import as_tensor, host_array
 from .torch_internals import have_addresses
-from .views import is_view_of_input, viewed
+from .views import covers, is_view_of_input, region_of, viewed, views_of
 from .weights import Fingerprint, held
 
 __all__ = ["CompiledGraph"]
@@ -46,6 +46,7 @@ class CompiledGraph:
     static: indices of inputs that are weights; those that are constants (`held`) are packed on first use and again after
     writes.  writes: inputs that a result (by index) overwrites; the target stores it in place if it can.  watches: weights on
     a device are constants whose contents are checked on the device in each call, for graphs whose weights are not being trained.
+    apart: no two results share memory; otherwise views of one value do, such as activations that are kept for gradients.
     Errors: UnsupportedError, at construction, for a node that cannot be converted, in its attribute `node`.
     """
 
@@ -57,8 +58,10 @@ class CompiledGraph:
         static: Sequence[int] = (),
         writes: Mapping[int, int] = NOTHING,
         watches: bool = False,
+        apart: bool = False,
     ) -> None:
         self.writes = writes
+        self.apart = apart
         self.gm = gm
         self.converters = converters
         self.options = options
@@ -263,6 +266,12 @@ class Variant:
                 out.append(args[detail])
             elif kind == "value":
                 out.append(detail)
+            elif kind == "argument's":
+                place, region = detail
+                out.append(args[place].as_strided(*region))
+            elif kind == "result's":
+                place, region = detail
+                out.append(out[place].as_strided(*region) if region else out[place])
             elif kind == "view":
                 out.append(viewed(args, self.placeholders, detail))
             elif kind == "number":
@@ -368,11 +377,19 @@ def _results(
         nodes, found = [nodes], [found]
     outputs: list[Instruction] = []
     results: list[tuple[str, Any]] = []
+    whole: dict[
+        torch.fx.Node, tuple[int, torch.fx.Node]
+    ] = {}  # results on the memory of a node of which others are views
     for fx, value in zip(nodes, found, strict=True):
         if isinstance(fx, torch.fx.Node) and fx.op == "placeholder":
             results.append(("input", graph.placeholders.index(fx)))
         elif isinstance(fx, torch.fx.Node) and is_view_of_input(fx):
-            results.append(("view", fx))
+            source = views_of(fx)[0]
+            region = region_of(fx, source)
+            place = graph.placeholders.index(source)
+            results.append(("view", fx) if region is None else ("argument's", (place, region)))
+        elif not graph.apart and isinstance(fx, torch.fx.Node) and (shared := _shared(fx, whole)):
+            results.append(("result's", shared))
         elif isinstance(value, (Complex, Instruction)):
             described = fx.meta.get("val")
             number = not isinstance(described, torch.Tensor)
@@ -380,6 +397,10 @@ def _results(
             parts = value if isinstance(value, Complex) else [value]
             outputs += parts if order is None else [converter.transposed(p, order) for p in parts]
             kind = "complex" if isinstance(value, Complex) else "number" if number else "tensor"
+            if kind == "tensor" and isinstance(fx, torch.fx.Node) and len(results) not in graph.writes.values():
+                base = views_of(fx)[0]
+                if covers(fx, base):
+                    whole[base] = len(results), fx
             results.append((kind, None if order is None else inverse(order)))
         elif isinstance(value, Sym):
             outputs.append(converter.output(value))
@@ -387,6 +408,17 @@ def _results(
         else:
             results.append(("value", value))
     return outputs, results
+
+
+def _shared(
+    fx: torch.fx.Node, whole: Mapping[torch.fx.Node, tuple[int, torch.fx.Node]]
+) -> tuple[int, tuple[Any, ...]] | None:
+    """Returns the index of an earlier result whose memory a result shares in torch, too, and its region, () for all of it."""
+    place, first = whole.get(views_of(fx)[0], (0, None))
+    if first is None or first is fx:
+        return None if first is None else (place, ())
+    region = region_of(fx, first)
+    return None if region is None else (place, region)
 
 
 def _memory(

@@ -373,3 +373,32 @@ def test_inputs_that_no_graph_reads() -> None:
     torch.compile(other, backend="mgx")(x).square().sum().backward()
     module(x).square().sum().backward()
     torch.testing.assert_close(other.scale.grad, module.scale.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_activations_are_kept_once() -> None:
+    """As in torch, what gradients need of one value shares its memory: here a result and a view of it."""
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 4))
+    kept: list[torch.Tensor] = []
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        kept.append(tensor)
+        return tensor
+
+    x = torch.randn(3, 4)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        torch.compile(model, backend="mgx")(x)
+    found = [t.data_ptr() for t in kept if t.shape == x.shape and t.data_ptr() != x.data_ptr()]
+    assert len(found) > len(set(found)) == 1
+
+
+def test_gradients_do_not_share_memory() -> None:
+    """Callers write to gradients one by one, also to those that are views of one value."""
+    a, b = (torch.randn(*dims, requires_grad=True) for dims in ((2, 6), (3, 4)))
+    grads = torch.compile(lambda a, b: (a.view(-1) + b.view(-1)).sin(), backend="mgx")(a, b).sum()
+    grads.backward()
+    assert a.grad is not None
+    assert b.grad is not None
+    want = b.grad.clone()
+    a.grad.zero_()
+    assert torch.equal(b.grad, want)
+    assert bool(want.any())
