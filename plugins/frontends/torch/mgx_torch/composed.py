@@ -44,6 +44,7 @@ from .composed_functions import (
 )
 from .composed_gradients import (
     distances_backward,
+    embedding_backward,
     masked_scatter_backward,
     pairwise_distances_backward,
     reflection_pad_backward,
@@ -135,6 +136,7 @@ def composed() -> dict[Any, Callable[..., Any]]:
         **on_lists(),
         aten._cdist_backward.default: distances_backward,
         aten._pdist_backward.default: pairwise_distances_backward,
+        aten.embedding_dense_backward.default: embedding_backward,
         aten.reflection_pad1d_backward.default: reflection_pad_backward,
         aten.reflection_pad2d_backward.default: reflection_pad_backward,
         aten.reflection_pad3d_backward.default: reflection_pad_backward,

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 __all__ = [
-    "distances_backward", "masked_scatter_backward", "pairwise_distances_backward", "reflection_pad_backward",
-    "replication_pad_backward",
+    "distances_backward", "embedding_backward", "masked_scatter_backward", "pairwise_distances_backward",
+    "reflection_pad_backward", "replication_pad_backward",
 ]  # fmt: skip
 
 
@@ -95,3 +95,16 @@ def masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sequence[int]) ->
     places = (taken.to(torch.int64).cumsum(0) - 1).clamp(min=0)
     values = torch.where(taken, grad.reshape(-1), 0)
     return grad.new_zeros(count).scatter_add(0, places, values).view(list(sizes))
+
+
+def embedding_backward(grad: Tensor, indices: Tensor, count: int, padding: int, by_frequency: bool) -> Any:
+    """Returns the sums of the gradients of each row's copies, whose indices the forward operator has checked."""
+    if by_frequency:
+        return NotImplemented
+    width = grad.shape[indices.dim() :]
+    rows, places = grad.reshape(-1, *width), indices.reshape(-1)
+    if grad.dtype in (torch.bfloat16, torch.float16):
+        rows = rows.float()
+    if padding >= 0:
+        rows = torch.where((places != padding).view(-1, *(1 for _ in width)), rows, 0)
+    return rows.new_zeros(count, *width).index_add(0, places, rows).to(grad.dtype)

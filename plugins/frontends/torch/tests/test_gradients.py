@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 
 from mgx_torch import from_exported
 from mgx_torch.backend import Part, compile_graph
-from mgx_torch.decompositions import differentiable_layers
+from mgx_torch.decompositions import all_converters, differentiable_layers, traced_table
 from mgx_torch.foreach import on_lists
 from mgx_torch.options import TorchOptions
 
@@ -402,3 +403,16 @@ def test_gradients_do_not_share_memory() -> None:
     a.grad.zero_()
     assert torch.equal(b.grad, want)
     assert bool(want.any())
+
+
+@pytest.mark.parametrize("padding", [-1, 2])
+def test_gradients_of_embeddings_select_rows_only_beside_padding(padding: int) -> None:
+    def gradient(grad: torch.Tensor, indices: torch.Tensor) -> Any:
+        return torch.ops.aten.embedding_dense_backward(grad, indices, 7, padding, False)
+
+    grad, indices = torch.randn(3, 4, 5), torch.tensor([[0, 2, 2, 6], [2, 1, 0, 0], [5, 5, 2, 1]])
+    graph = make_fx(gradient, decomposition_table=traced_table(all_converters()))(grad, indices)
+    torch.testing.assert_close(torch.compile(gradient, backend="mgx")(grad, indices), gradient(grad, indices))
+    called = [str(n.target) for n in graph.graph.nodes]
+    assert ("aten.where.self" in called) == (padding >= 0)
+    assert not any("masked" in c for c in called)
