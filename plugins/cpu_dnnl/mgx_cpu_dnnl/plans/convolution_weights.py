@@ -17,16 +17,25 @@ from ..layout import as_channels_last, descriptor
 from ..native_library import native
 from .convolution import as_image, with_group_axis
 from .offer import offer, only
+from .precision import narrowed, widened
 
 __all__ = ["PLANS"]
 
 PLANS = Kernels("cpu")
 
 
-@offer(PLANS, ConvolutionWeights, when=only(frozenset({dt.float32})), name="onednn")
+@offer(PLANS, ConvolutionWeights, when=only(frozenset({dt.float32, dt.bfloat16, dt.float16})), name="onednn")
 def emit_gradient(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    """Emits the gradient of weights in the layout that oneDNN chooses, and a conversion of it."""
+    """Emits the gradient of weights in the layout that oneDNN chooses, and a conversion of it.
+
+    For narrow floats oneDNN has few implementations: groups are computed in float32, a single one as a convolution.
+    """
     x, gradient = args
+    narrow = x.shape.dtype
+    if narrow is not dt.float32:
+        if op.group == 1:
+            raise Refused("a convolution by the gradient is computed in the narrow type")
+        x, gradient = widened(e, x), widened(e, gradient)
     out = e.allocate(x.shape.dtype, op.infer(x.shape, gradient.shape).lens())
     if 0 in (*x.lens, *gradient.lens, *out.lens):
         raise Refused("an extent is 0")
@@ -58,4 +67,4 @@ def emit_gradient(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Seque
     e.primitive(f"conv weights {made.impl}", made, bound, flops, {_native.ARG_DIFF_WEIGHTS})
     if not direct:
         e.primitive("reorder", _native.reorder(chosen, plain), {_native.ARG_SRC: target, _native.ARG_DST: weights})
-    return out
+    return out if narrow is dt.float32 else narrowed(e, out, narrow)
