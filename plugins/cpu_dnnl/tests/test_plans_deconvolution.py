@@ -115,6 +115,14 @@ def test_narrow_floats(dtype: Any, tolerance: float, constant: bool) -> None:
     check(dtype, *CASES[2], False, constant, tolerance)
 
 
+def test_strided_channels_of_narrow_floats_are_computed_in_float32() -> None:
+    """OneDNN's kernels of bfloat16 compute each channel as a group of its own."""
+    attributes = {"stride": [2, 2], "padding": [1, 1], "output_padding": [1, 1], "group": 32}
+    steps = check(dt.bfloat16.numpy, (2, 32, 8, 8), (32, 1, 3, 3), attributes, False, False, 1.6e-2)
+    assert any(name.startswith("deconv ") for name in steps)
+    assert not any("bf16" in name for name in steps)
+
+
 def test_columns_of_strided_groups_are_limited_by_memory() -> None:
     op = mgx.op("convolution_backwards", dilation=[2, 2], stride=[2, 2], group=64)
     x, w = mgx.Shape("float32", [1, 64, 64, 64]), mgx.Shape("float32", [64, 1, 7, 7])

@@ -187,6 +187,8 @@ def deconvolve(e: CpuEmitter, op: Any, x: Value, w: Value, epilogue: Epilogue | 
             raise Refused("a loop of its own applies the epilogue to a transposed convolution of traced extents")
         return transposed_by_phases(e, op, x, w, lens)
     strides, dilations, begin, end, extra = op.plan(len(lens) - 2, w.lens[2:])
+    if x.shape.dtype is not dt.float32 and op.group == x.lens[1] == lens[1] and any(s > 1 for s in strides):
+        raise Refused("oneDNN has kernels of strided channels for float32 only, others take 30 times as long")
     return onednn_convolution(
         e,
         "deconvolution",
