@@ -10,6 +10,7 @@ import pytest
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
+from mgx_cpu_dnnl.runner import CpuRunner
 from mgx_cpu_dnnl.target import CpuTarget
 
 rng = np.random.default_rng(6)
@@ -139,7 +140,7 @@ def test_invalid_regions(fails: Check) -> None:
 
 
 @pytest.mark.pairs
-@pytest.mark.parametrize("name", ["float32", "float16", "float64", "int8", "uint8", "int64"])
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float64", "int8", "uint8", "int64"])
 @pytest.mark.parametrize("order", [0, 1])
 def test_maxima_and_places(agrees: Check, name: str, order: int) -> None:
     x = (rng.integers(-3, 4, (2, 3, 9, 11))).astype(dt.of(name).numpy)
@@ -158,6 +159,24 @@ def test_maxima_among_nan_and_infinities(agrees: Check) -> None:
     agrees(mgx.op("max_pool_indices", lengths=(3, 3), padding=(1, 1)), x)
     agrees(mgx.op("max_pool_indices", lengths=(3, 3), padding=(1, 1), stride=(2, 2)), x)
     agrees(mgx.op("max_pool_indices", lengths=(3, 3), padding=(1, 1)), np.full((2, 1, 3, 3), -np.inf, np.float32))
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16"])
+def test_maxima_of_narrow_floats_are_compared_as_float32(agrees: Check, name: str) -> None:
+    """In vectors; the conversion is exact."""
+    kind = dt.of(name)
+    op = mgx.op("max_pool_indices", lengths=(3, 3), padding=(1, 1))
+    agrees(op, rng.choice(np.array([-np.inf, 0, 1, np.nan], kind.numpy), (1, 2, 8, 28)))
+    program = mgx.Program()
+    m = program.get_main_module()
+    both = m.add(op, m.add_parameter("x", mgx.Shape(kind, (1, 2, 8, 28))))
+    m.add_return([m.add(mgx.op("get_tuple_elem", index=n), both) for n in (0, 1)])
+    program.compile(CpuTarget())
+    program.run({"x": floats(1, 2, 8, 28, name=name)})
+    assert program.executable is not None
+    runner = program.executable.instances()[0].runner
+    assert isinstance(runner, CpuRunner)
+    assert len(runner.schedule.steps) == 3  # between two conversions
 
 
 def boxes(count: int, classes: int, batch: int, kind: Any) -> list[Any]:

@@ -26,6 +26,7 @@ from ..layout import as_channels_last
 from .folding import fold
 from .native_loops import emit_op, encode_box, grain_of, native_loop
 from .offer import NUMBERS, offer, only
+from .precision import narrowed, widened
 from .products import plain_product
 
 __all__ = ["PLANS"]
@@ -122,7 +123,9 @@ def emit_folded(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequenc
 
 @offer(PLANS, MaxPoolIndices, when=only(NUMBERS - {dt.bool_}), name="native")
 def emit_max_pool_indices(e: CpuEmitter, op: Any, modules: Sequence[Module], args: Sequence[Value]) -> Results:
-    x = args[0]
+    x, narrow = args[0], args[0].shape.dtype
+    if narrow in (dt.bfloat16, dt.float16):
+        x = widened(e, x)  # the loop compares vectors of float32
     dims, rank = x.lens[2:], len(x.lens) - 2
     lengths, stride, dilation = op.numbers(rank)
     counts = [int(c) for c in op.counts(dims)]
@@ -140,7 +143,7 @@ def emit_max_pool_indices(e: CpuEmitter, op: Any, modules: Sequence[Module], arg
     grain = max(1, grain_of(work, [x]) // prod(lengths))
     loop, scratch = f"max_pool_indices_{x.shape.dtype}", 16 * prod(lengths)
     native_loop(e, op.name, loop, [x, values, places], [values, places], numbers, work, grain, scratch)
-    return values, places
+    return values if x is args[0] else narrowed(e, values, narrow), places
 
 
 def of_images(op: Any, inputs: Sequence[Any], modules: Sequence[Module]) -> No | None:
