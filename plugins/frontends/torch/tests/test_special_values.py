@@ -128,3 +128,13 @@ def test_buckets_of_nan_and_of_other_types(right: bool, target: str, overloads: 
     for x in (torch.tensor(VALUES), torch.tensor([-1, 0, 1, 2, 3]), torch.tensor(float("nan"))):
         (found,) = overloads.computed(aten.bucketize.Tensor, (x, limits), {"right": right}, target)
         torch.testing.assert_close(found, torch.bucketize(x, limits, right=right))
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_factors_of_sums_with_products_are_not_rounded(kind: torch.dtype) -> None:
+    """As of Muon's steps: each element is rounded once, where products of one term are exact."""
+    x, y = torch.randn(8, 8).to(kind), torch.randn(8, 8).to(kind)
+    compiled = torch.compile(lambda x, a, b: torch.addmm(x, a, b, beta=3.4445, alpha=-4.775), backend="mgx")
+    want = 3.4445 * x.double() - 4.775 * y.double()
+    eps = torch.finfo(kind).eps
+    torch.testing.assert_close(compiled(x, torch.eye(8, dtype=kind), y).double(), want, rtol=eps / 2, atol=1e-5)

@@ -55,19 +55,25 @@ def outer(n: Node, a: Instruction, b: Instruction) -> Instruction:
 
 
 def combined(n: Node, x: Instruction, y: Instruction, beta: Scalar, alpha: Scalar) -> Instruction:
-    """Returns beta * x + alpha * y; x is not read if beta is 0, so that its NaN and infinities have no effect."""
+    """Returns beta * x + alpha * y; x is not read if beta is 0, so that its NaN and infinities have no effect.
+
+    With factors, narrow floats are computed in float32, as torch does: the factors are not rounded to the narrow type.
+    """
+    narrow = n.dtype.kind == "f" and n.dtype.bits < 32
+    dtype = dt.float32 if narrow and (alpha != 1 or beta not in (0, 1)) else n.dtype
+    y = n.convert(y, dtype)
     if alpha != 1:
-        y = n.pointwise("mul", y, n.tensor(alpha, n.dtype))
+        y = n.pointwise("mul", y, n.tensor(alpha, dtype))
     if beta == 0:
-        return y
-    x = n.convert(x, n.dtype)
+        return n.convert(y, n.dtype)
+    x = n.convert(x, dtype)
     if beta != 1:
-        factor = n.tensor(beta, n.dtype)
+        factor = n.tensor(beta, dtype)
         x = n.pointwise("mul", x, factor)
         if isinstance(beta, (Instruction, Sym)):  # it may become 0
-            zero = n.literal(0, n.dtype)
+            zero = n.literal(0, dtype)
             x = n.pointwise("where", n.pointwise("equal", factor, zero), zero, x)
-    return n.pointwise("add", y, x)
+    return n.convert(n.pointwise("add", y, x), n.dtype)
 
 
 @converts("addmm", "baddbmm", "addmv")
