@@ -150,6 +150,10 @@ class Node(InstructionBuilder):
         """Returns a tensor of one value."""
         return self.broadcast_to(self.tensor(value, dtype), dims)
 
+    def rounded_once(self) -> DType:
+        """Returns the type in which torch computes an operator of several steps before it rounds: float32 for narrow floats."""
+        return dt.float32 if self.dtype.is_float and self.dtype.bits < 32 else self.dtype
+
     def tensors(self, xs: Iterable[Scalar], dtype: DType) -> list[Instruction]:
         """Returns tensors and numbers converted to one element type and broadcast."""
         return self.broadcast(*(self.tensor(x, dtype) for x in xs))

@@ -138,3 +138,13 @@ def test_factors_of_sums_with_products_are_not_rounded(kind: torch.dtype) -> Non
     want = 3.4445 * x.double() - 4.775 * y.double()
     eps = torch.finfo(kind).eps
     torch.testing.assert_close(compiled(x, torch.eye(8, dtype=kind), y).double(), want, rtol=eps / 2, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_sums_with_factors_are_rounded_once(kind: torch.dtype) -> None:
+    x, y = torch.randn(8, 8).to(kind), torch.rand(8, 8).add(0.5).to(kind)
+    functions = (lambda x, y: torch.lerp(x, y, 0.3), lambda x, y: torch.addcmul(x, x, y, value=0.3))
+    compiled = torch.compile(lambda x, y: [f(x, y) for f in functions], backend="mgx")
+    for got, f in zip(compiled(x, y), functions, strict=True):
+        want = f(x.double(), y.double())
+        torch.testing.assert_close(got.double(), want, rtol=torch.finfo(kind).eps / 2, atol=1e-5)

@@ -59,8 +59,7 @@ def combined(n: Node, x: Instruction, y: Instruction, beta: Scalar, alpha: Scala
 
     With factors, narrow floats are computed in float32, as torch does: the factors are not rounded to the narrow type.
     """
-    narrow = n.dtype.kind == "f" and n.dtype.bits < 32
-    dtype = dt.float32 if narrow and (alpha != 1 or beta not in (0, 1)) else n.dtype
+    dtype = n.dtype if alpha == 1 and beta in (0, 1) else n.rounded_once()
     y = n.convert(y, dtype)
     if alpha != 1:
         y = n.pointwise("mul", y, n.tensor(alpha, dtype))

@@ -290,8 +290,9 @@ def hypot(n: Node, x: Instruction, y: Instruction) -> Instruction:
 
 @converts("addcmul")
 def addcmul(n: Node, x: Instruction, a: Instruction, b: Instruction, value: Any = 1) -> Instruction:
-    product = n.pointwise("mul", n.tensor(a, n.dtype), n.tensor(b, n.dtype))
-    return n.pointwise("add", n.tensor(x, n.dtype), scaled(n, product, value, n.dtype))
+    wide = n.rounded_once()
+    product = n.pointwise("mul", n.tensor(a, wide), n.tensor(b, wide))
+    return n.convert(n.pointwise("add", n.tensor(x, wide), scaled(n, product, value, wide)), n.dtype)
 
 
 @converts("fma", domain="prims")
@@ -302,13 +303,14 @@ def fma(n: Node, a: Scalar, b: Scalar, x: Scalar) -> Instruction:
 
 @converts("addcdiv")
 def addcdiv(n: Node, x: Instruction, a: Instruction, b: Instruction, value: Any = 1) -> Instruction:
-    quotient = n.pointwise("div", n.tensor(a, n.dtype), n.tensor(b, n.dtype))
-    return n.pointwise("add", n.tensor(x, n.dtype), scaled(n, quotient, value, n.dtype))
+    wide = n.rounded_once()
+    quotient = n.pointwise("div", n.tensor(a, wide), n.tensor(b, wide))
+    return n.convert(n.pointwise("add", n.tensor(x, wide), scaled(n, quotient, value, wide)), n.dtype)
 
 
 @converts("lerp")
 def lerp(n: Node, x: Instruction, y: Instruction, weight: Scalar) -> Instruction:
-    a, b, w = n.tensors((x, y, weight), n.dtype)
+    a, b, w = n.tensors((x, y, weight), n.rounded_once())
     near = n.add("add", a, n.add("mul", w, n.add("sub", b, a)))
     far = n.add("sub", b, n.add("mul", n.add("sub", b, a), n.add("sub", n.full_like(w, 1), w)))
-    return n.add("where", n.add("less", n.add("abs", w), n.full_like(w, 0.5)), near, far)
+    return n.convert(n.add("where", n.add("less", n.add("abs", w), n.full_like(w, 0.5)), near, far), n.dtype)
