@@ -231,3 +231,16 @@ def test_values_whose_slices_products_read_are_row_major(beside: bool) -> None:
     assert ("neg" in step.name) == beside
     (made,) = (v for v in step.outputs if len(v.lens) == 4)
     assert made.strides == [4 * 64 * 32, 64 * 32, 32, 1]
+
+
+def test_a_squeeze_without_axes_stands_between_a_value_and_a_product() -> None:
+    program = mgx.Program()
+    main = program.get_main_module()
+    x = main.add_instruction(mgx.op("relu"), [main.add_parameter("x", mgx.Shape(dt.float32, (1, 3, 4)))])
+    row = main.add_instruction(mgx.op("slice", axes=[1], starts=[1], ends=[3]), [x])
+    y = main.add_parameter("y", mgx.Shape(dt.float32, (4, 5)))
+    main.add_return([main.add_instruction(mgx.op("dot"), [main.add_instruction(mgx.op("squeeze"), [row]), y])])
+    program.compile(GpuTarget("host", 1))
+    given = {"x": np.arange(12, dtype=np.float32).reshape(1, 3, 4), "y": np.ones((4, 5), np.float32)}
+    (got,) = program.run(given)
+    np.testing.assert_array_equal(np.asarray(got), given["x"][0, 1:] @ given["y"])

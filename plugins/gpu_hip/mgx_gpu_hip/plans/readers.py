@@ -205,17 +205,25 @@ def _readers(results: Sequence[Instruction], shape: Shape) -> list[_Seen]:
 
 
 def _readers_of_slice(seen: _Seen) -> list[_Seen] | None:
-    """Returns the readers behind a slice and the views after it, with the extents that they see; None for other steps than 1."""
+    """Returns the readers behind a slice and the views after it, with the extents that they see; None for other steps than 1 and
+    axes of run time.
+    """
     view, axes = seen.reader, seen.axes
     op, shape = op_of(view), view.result
     if not isinstance(op, (Slice, Squeeze, Transpose, Unsqueeze)):
         return [seen]
-    if not isinstance(shape, Shape) or shape.dynamic() or (isinstance(op, Slice) and set(op.steps) - {1}):
+    if (
+        not isinstance(shape, Shape)
+        or shape.dynamic()
+        or len(view.inputs) > 1
+        or (isinstance(op, Slice) and set(op.steps) - {1})
+    ):
         return None
     if isinstance(op, Transpose):
         axes = tuple(axes[a] for a in op.order(len(axes)))
     elif isinstance(op, Squeeze):
-        axes = tuple(a for k, a in enumerate(axes) if k not in normalize_all(op.axes, len(axes)))
+        gone = normalize_all(op.axes, len(axes)) or [k for k, n in enumerate(seen.lens) if n == 1]
+        axes = tuple(a for k, a in enumerate(axes) if k not in gone)
     elif isinstance(op, Unsqueeze):
         old, new = iter(axes), normalize_all(op.axes, shape.rank)
         axes = tuple(None if k in new else next(old) for k in range(shape.rank))
