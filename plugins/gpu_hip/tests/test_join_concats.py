@@ -273,3 +273,11 @@ def test_a_vector_is_written_into_its_concatenation() -> None:
     b.kernels(b.add("reduce_sum", b.add("concat", *parts, axis=0), axes=[0]))
     copy = next(s for s in b.program.executable.instances()[-1].plan.steps if s.kernel == "generated concat")
     assert [x.lens for x in copy.inputs] == [[24]]
+
+
+def test_axes_of_run_time_may_be_inserted_into_a_result() -> None:
+    """Whether a concatenation reads the result is not known then."""
+    b = Built()
+    axes = b.main.add_parameter("axes", Shape(dt.int64, (1,)))
+    b.feed["axes"] = np.array([0])
+    b.kernels(b.add("unsqueeze", b.add("relu", b.given(3, 4)), axes))

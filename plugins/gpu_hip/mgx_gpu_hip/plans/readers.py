@@ -127,18 +127,26 @@ def _reads(ins: Instruction, axes: Sequence[int | None] | None) -> list[_Read]:
     """Returns the readers of a value, directly or through views."""
     found: list[_Read] = []
     for user in ins.users:
-        op = op_of(user)
-        if isinstance(op, Transpose) and axes is not None:
-            found += _reads(user, [axes[a] for a in op.order(len(axes))])
-        elif isinstance(op, Unsqueeze) and axes is not None:
-            rank, old = user.shape.rank, iter(axes)
-            new = [normalize(a, rank) for a in op.axes]
-            found += _reads(user, [None if a in new else next(old) for a in range(rank)])
+        op, behind = op_of(user), None if axes is None else _axes_behind(user, axes)
+        if behind is not None:
+            found += _reads(user, behind)
         elif op.view is not None and not op.reshapes and not user.is_return:
             found += _reads(user, None)
         else:
             found.append(_Read(user, ins, None if axes is None else tuple(axes)))
     return found
+
+
+def _axes_behind(view: Instruction, axes: Sequence[int | None]) -> tuple[int | None, ...] | None:
+    """Returns the axes behind a view that reorders or inserts axes, None for a new one; None for another view."""
+    op = op_of(view)
+    if isinstance(op, Transpose):
+        return tuple(axes[a] for a in op.order(len(axes)))
+    if isinstance(op, Unsqueeze) and len(view.inputs) == 1:  # others insert axes of run time
+        rank, old = view.shape.rank, iter(axes)
+        new = normalize_all(op.axes, rank)
+        return tuple(None if a in new else next(old) for a in range(rank))
+    return None
 
 
 def allocating(e: GpuEmitter) -> Instruction | None:
@@ -205,28 +213,20 @@ def _readers(results: Sequence[Instruction], shape: Shape) -> list[_Seen]:
 
 
 def _readers_of_slice(seen: _Seen) -> list[_Seen] | None:
-    """Returns the readers behind a slice and the views after it, with the extents that they see; None for other steps than 1 and
-    axes of run time.
-    """
+    """Returns the readers behind a slice and the views after it; None for other steps than 1 and for values of run time."""
     view, axes = seen.reader, seen.axes
     op, shape = op_of(view), view.result
     if not isinstance(op, (Slice, Squeeze, Transpose, Unsqueeze)):
         return [seen]
-    if (
-        not isinstance(shape, Shape)
-        or shape.dynamic()
-        or len(view.inputs) > 1
-        or (isinstance(op, Slice) and set(op.steps) - {1})
-    ):
+    if not isinstance(shape, Shape) or shape.dynamic() or len(view.inputs) > 1:
         return None
-    if isinstance(op, Transpose):
-        axes = tuple(axes[a] for a in op.order(len(axes)))
-    elif isinstance(op, Squeeze):
+    if isinstance(op, Slice) and set(op.steps) - {1}:
+        return None
+    if isinstance(op, Squeeze):
         gone = normalize_all(op.axes, len(axes)) or [k for k, n in enumerate(seen.lens) if n == 1]
         axes = tuple(a for k, a in enumerate(axes) if k not in gone)
-    elif isinstance(op, Unsqueeze):
-        old, new = iter(axes), normalize_all(op.axes, shape.rank)
-        axes = tuple(None if k in new else next(old) for k in range(shape.rank))
+    else:
+        axes = _axes_behind(view, axes) or axes  # those of a slice stay
     found = []
     for user in view.users:
         reads = _readers_of_slice(_Seen(user, axes, tuple(shape.lens())))
