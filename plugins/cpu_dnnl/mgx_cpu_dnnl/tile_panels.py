@@ -25,9 +25,8 @@ def pack_panels(matrix: Array, step: int) -> Array:
     fours, tiles = step // FOUR, -(-n // 16)
     steps, full = -(-k // (fours * few)), tiles // 4 * 4
     depth, cut = steps * fours * few, full * 16
-    made: Array = aligned_bytes(depth * tiles * 16 * matrix.itemsize).view(
-        matrix.dtype
-    )  # no tile row crosses a cache line
+    # no tile row crosses a cache line
+    made: Array = aligned_bytes(depth * tiles * 16 * matrix.itemsize).view(matrix.dtype)
     if (k, n) != (depth, tiles * 16):
         whole = np.zeros((depth, tiles * 16), matrix.dtype)
         whole[:k, :n] = matrix

@@ -40,9 +40,8 @@ class GpuTuning(KernelTuning):
         super().__init__(f"kernels on {device.properties.name} {device.arch}", folder)
         self.context = context
         self.device = device
-        self._pool = ThreadPoolExecutor(
-            DRY_RUNS, "mgx-candidates"
-        )  # those of one dry run do not wait for the last one's
+        # kernels of one dry run do not wait for those of the one before
+        self._pool = ThreadPoolExecutor(DRY_RUNS, "mgx-candidates")
         self._building: list[Future[list[Code]]] = []
         self._ahead: set[str] = set()  # texts of kernels that were started to compile
         self.collected: dict[str, list[Step]] = {}  # by problem, of all its candidates

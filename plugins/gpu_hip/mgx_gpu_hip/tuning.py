@@ -209,9 +209,8 @@ class Tuner(TuningStore):
                 return known
             if self._requested is not None:
                 key = request.problem, exhaustive
-                if (
-                    key not in self._requested and key not in self._failed
-                ):  # threads build plans while the dry run goes on
+                if key not in self._requested and key not in self._failed:
+                    # threads build plans while the dry run goes on
                     self._requested[key] = _Building(sized, *self.builders.submit([request]))
                 return TimedPlan(1.0 + request.problem.flops / RATE, {}, lambda: _Placeholder(str(request.problem)))
             if self._compiling.dry_run is not None and not self._over_budget(exhaustive):

@@ -65,8 +65,7 @@ def _quantized(depth: int, columns: int) -> Iterator[Product]:
 
 
 def _summed(depth: int, columns: int) -> Iterator[Product]:
-    """Yields products whose results are quantized and added to other bytes: in both orders, with and without
-    a zero point of these."""
+    """Yields products whose results are quantized and added to other bytes, with and without a zero point, in both orders."""
     for by_column, first, zero in product((True, False), (True, False), (0.0, 121.0)):
         n = Network()
         made = _floats(n, _bytes(n, _scaled(n, columns, by_column, True), 0.02, 117.0), 0.02, 117.0)

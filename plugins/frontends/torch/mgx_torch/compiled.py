@@ -377,9 +377,8 @@ def _results(
         nodes, found = [nodes], [found]
     outputs: list[Instruction] = []
     results: list[tuple[str, Any]] = []
-    whole: dict[
-        torch.fx.Node, tuple[int, torch.fx.Node]
-    ] = {}  # results on the memory of a node of which others are views
+    # results that have all elements of a node of which other results may be views: index and node
+    whole: dict[torch.fx.Node, tuple[int, torch.fx.Node]] = {}
     for fx, value in zip(nodes, found, strict=True):
         if isinstance(fx, torch.fx.Node) and fx.op == "placeholder":
             results.append(("input", graph.placeholders.index(fx)))
@@ -414,10 +413,11 @@ def _shared(
     fx: torch.fx.Node, whole: Mapping[torch.fx.Node, tuple[int, torch.fx.Node]]
 ) -> tuple[int, tuple[Any, ...]] | None:
     """Returns the index of an earlier result whose memory a result shares in torch, too, and its region, () for all of it."""
-    place, first = whole.get(views_of(fx)[0], (0, None))
-    if first is None or first is fx:
-        return None if first is None else (place, ())
-    region = region_of(fx, first)
+    found = whole.get(views_of(fx)[0])
+    if found is None:
+        return None
+    place, first = found
+    region = () if first is fx else region_of(fx, first)
     return None if region is None else (place, region)
 
 
