@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
+import mgx_core
 from mgx_core import MgxError
 
 X = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
@@ -45,6 +47,18 @@ def test_slice_known_in_part(agree: Callable[..., Any], fixed: tuple[int, ...]) 
 def test_negative_steps_start_at_the_first_element_at_least(agree: Callable[..., Any], fixed: tuple[int, ...]) -> None:
     assert agree("Slice", X, i64(-9, -6), i64(-FAR, -9), i64(1, 2), i64(-1, -2), fixed=fixed)[0].shape == (3, 1, 1)
     agree("Slice", X, np.int32([-9]), np.int32([-20]), np.int32([2]), np.int32([-1]), fixed=fixed)
+
+
+def test_negative_steps_start_at_the_first_element_of_a_symbolic_extent() -> None:
+    text = """<ir_version: 10, opset_import: ["": 18]>
+        g (float[n, 2] x) => (float[m, 2] y)
+        <int64[1] start = {-4}, int64[1] end = {-9}, int64[1] axis = {0}, int64[1] step = {-1}>
+        { y = Slice(x, start, end, axis, step) }"""
+    program = mgx_core.parse_onnx(onnx.parser.parse_model(text).SerializeToString())
+    program.compile(mgx_core.get_target("ref"))
+    x = np.arange(12, dtype=np.float32).reshape(6, 2)
+    for rows, start in (6, 2), (4, 0), (3, 0), (1, 0):
+        np.testing.assert_array_equal(np.asarray(program.run({"x": x[:rows]})[0]), x[start::-1])
 
 
 def test_slice_of_opset_1(agree: Callable[..., Any], run: Callable[..., Any]) -> None:

@@ -59,11 +59,14 @@ def slice_10(
     if len(on) == len(by) and any(s < 0 for s in by):
         # a negative step starts at the first element at least; numpy would start before it and select nothing
         extents = [x.shape.dims[axis] for axis in on]
-        least = [-d if s < 0 and isinstance(d, int) else -FAR - 1 for d, s in zip(extents, by, strict=True)]
         if first is None:
+            least = [-d if s < 0 and isinstance(d, int) else -FAR - 1 for d, s in zip(extents, by, strict=True)]
             starts = n.pointwise("max", starts, n.literal(least, starts.shape.dtype))
-        elif len(first) == len(least):
-            first = tuple(max(f, low) if isinstance(f, int) else f for f, low in zip(first, least, strict=True))
+        elif len(first) == len(extents):
+            first = tuple(
+                maximum(f, 0 - d) if s < 0 and isinstance(f, int) and f < -1 else f
+                for f, d, s in zip(first, extents, by, strict=True)
+            )
     if first is not None and last is not None:
         return cut(n, x, on, first, last, by)
     by = [] if all(s == 1 for s in by) else by
