@@ -11,7 +11,34 @@ from ..errors import No
 from ..ir.instruction import Instruction
 from ..ops.activation import Relu
 from ..ops.builtin import Literal
-from ..ops.pointwise import Abs, Div, Exp, Log, Max, Min, Mul, Neg, Pow, Recip, Rsqrt, Sqdiff, Sqrt, Sub
+from ..ops.compare import Predicate
+from ..ops.convert import Convert
+from ..ops.pointwise import (
+    Abs,
+    Add,
+    Ceil,
+    Clip,
+    Div,
+    Exp,
+    Floor,
+    Fmod,
+    Log,
+    Max,
+    Min,
+    Mod,
+    Mul,
+    Nearbyint,
+    Neg,
+    Pow,
+    Recip,
+    Rsqrt,
+    Sign,
+    Sqdiff,
+    Sqrt,
+    Sub,
+    Trunc,
+    Where,
+)
 from ..ops.reduce import ReduceMax, ReduceMin
 from ..ops.reshape import Reshape
 from ..ops.scalar import convert
@@ -25,6 +52,9 @@ __all__ = ["POWERS"]
 POWERS: Final = Rules("simplify-powers")
 
 RANGES: Final = (Max, Min, Abs, Neg, Relu, Sub, Reshape)  # applied to ranges, their result is a range
+# a difference in the last place of an operand may change their result by a whole step
+STEPS: Final = (Ceil, Floor, Nearbyint, Trunc, Mod, Fmod, Sign, Predicate)
+MOVED: Final = (*RANGES, Add, Clip, Mul, Where)  # between a quotient and a step
 
 
 @POWERS.on(Div, reads=Literal)
@@ -47,6 +77,8 @@ def divide_by_constant(i: Instruction, b: Builder) -> Instruction | No | None:
         return No(
             "a range is divided to give a scale: a rounding error in the scale would change how its row is rounded"
         )
+    if _stepped(i):
+        return No("the quotient is rounded or compared: a rounding error would change the result by a whole step")
     return _by_reciprocal(i, b)
 
 
@@ -56,6 +88,17 @@ def _extreme(x: Instruction, depth: int = 8) -> bool:
     if isinstance(x.op, (ReduceMax, ReduceMin)):
         return True
     return depth > 0 and isinstance(x.op, RANGES) and any(_extreme(y, depth - 1) for y in x.inputs)
+
+
+def _stepped(x: Instruction, depth: int = 8) -> bool:
+    """Returns True for a value that is rounded to an integer or compared, directly or after a few sums and products."""
+    for user in x.users:
+        op = user.op
+        if isinstance(op, STEPS) or (isinstance(op, Convert) and not op.target_type.is_float):
+            return True
+        if depth > 0 and (isinstance(op, MOVED) or op.view is not None) and _stepped(user, depth - 1):
+            return True
+    return False
 
 
 def _by_reciprocal(i: Instruction, b: Builder) -> Instruction | No | None:

@@ -776,6 +776,22 @@ REFUSES = [
         "a range is divided to give a scale: a rounding error in the scale would change how its row is rounded",
     ),
     (
+        "divide-by-constant",
+        """\
+  %x = @param["x"] -> float32[3, 2]
+  %c = @literal(41.0, 3.0) -> float32[2]
+  %h = @literal(0.5, 0.5) -> float32[2]
+  %0 = multibroadcast[out_lens=[3, 2]](%c)
+  %1 = div(%x, %0)
+  %2 = transpose[permutation=[1, 0]](%1)
+  %3 = transpose[permutation=[1, 0]](%2)
+  %4 = multibroadcast[out_lens=[3, 2]](%h)
+  %5 = add(%3, %4)
+  %6 = floor(%5)
+  @return(%6)""",
+        "the quotient is rounded or compared: a rounding error would change the result by a whole step",
+    ),
+    (
         "relu-out-of-mul",
         """\
   %x = @param["x"] -> float32[2, 2]

@@ -25,6 +25,8 @@ from mgx_cpu_dnnl.jit.pointwise_plan import make_plan
 
 get_engine = cache(new_engine)
 
+BINARY = (pointwise.Add, pointwise.Max, pointwise.Div, compare.GreaterOrEqual)
+
 
 def check(engine, body, arrays, orders=None, chunks=1, tolerance=None, gap=0):
     expected = Interpreter().run(body, [np.array(a, order="C") for a in arrays])
@@ -181,6 +183,33 @@ def test_division_by_a_spread_number(engine):
     with np.errstate(all="ignore"):
         expected = x / d
     np.testing.assert_allclose(out, expected, rtol=3e-7, atol=3e-45)
+
+
+@pytest.mark.parametrize(
+    "ends",
+    [
+        [pointwise.Floor()],
+        [pointwise.Nearbyint()],
+        [pointwise.Add(), pointwise.Floor()],
+        [pointwise.Neg(), convert.Convert(target_type=dt.int32)],
+        [pointwise.Max(), pointwise.Sign()],
+        [compare.GreaterOrEqual()],
+        [pointwise.Div(), pointwise.Ceil()],
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("divisor", [3.0, 7.0, 41.0, 255.0, 1.1])
+def test_quotients_that_are_rounded_or_compared_are_exact(engine, divisor, ends):
+    """41 times the float32 number nearest to 1 / 41 is less than 1, and its floor is 0."""
+    body = Module("stepped")
+    x = body.add_parameter("x", Shape("float32", [4001]))
+    scalar = Multibroadcast(out_lens=(4001,))
+    half = body.add(scalar, body.add_literal(np.float32(0.5)))
+    y = body.add(pointwise.Div(), x, body.add(scalar, body.add_literal(np.float32(divisor))))
+    for end in ends:
+        y = body.add(end, *(y, half)[: 2 if isinstance(end, BINARY) else 1])
+    body.add_return([y])
+    check(engine, body, [np.arange(-2000, 2001, dtype=np.float32) / np.float32(8)])
 
 
 def test_sigmoid_is_one_primitive(engine):

@@ -308,6 +308,7 @@ def _expression(
             condition = args[0] if isinstance(args[0], Node) else graph.const(bool(args[0]), dt.bool_)
             return graph.prim("where", kind, (condition, *operands))
         if PRIMITIVES[e.primitive][1]:
+            operands = tuple(map(graph.exact, operands))
             return graph.node(
                 "prim", dt.bool_, operands, e.primitive, frozenset[int]().union(*(o.axes for o in operands)),
                 max(o.level for o in operands),

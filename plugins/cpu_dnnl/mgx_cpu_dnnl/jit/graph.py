@@ -17,6 +17,10 @@ from .element import computed
 __all__ = ["Graph", "Node", "bounded", "number", "read_in_place", "text_of", "walk"]
 
 BOUNDS: Final = {"max": "max_const", "min": "min_const"}
+# a difference in the last place of an operand may change their result by a whole step
+STEPS: Final = frozenset(("round", "floor", "ceil", "trunc", "mod", "fmod", "sign"))
+# between such and a quotient
+MOVED: Final = frozenset(("div", "exact_div", "add", "sub", "mul", "neg", "abs", "max", "min", "where"))
 
 T = TypeVar("T")
 
@@ -152,8 +156,8 @@ class Graph:
             return self.prim("mul", dtype, (square, args[0] if float(args[1].word) == 3.0 else square))
         if name in ("max", "min") and dtype.is_float and any(a.kind == "const" and a.word == "nan" for a in args):
             name = "add"  # NaN for any other operand: code for min and max by a constant assumes that it is a number
-        if name in ("round", "floor", "ceil", "trunc"):  # halfway between two integers, the last bit decides
-            args = (self.exact(args[0]),)
+        if name in STEPS and args[0].dtype.is_float:  # halfway between two integers, the last bit decides
+            args = tuple(self.exact(a) for a in args)
         return self.node("prim", dtype, args, name, axes, max((a.level for a in args), default=0))
 
     def _division(self, args: tuple[Node, ...]) -> Node | None:
@@ -179,11 +183,13 @@ class Graph:
         half = self.prim("sigmoid", dt.float32, (twice,))
         return self.prim("add", dt.float32, (half, half))
 
-    def exact(self, x: Node) -> Node:
-        """Returns a division that must not become a multiplication by the reciprocal; other nodes are returned unchanged."""
-        if x.kind == "prim" and x.word == "div" and x.dtype.is_float:
-            return self.node("prim", x.dtype, x.args, "exact_div", x.axes, x.level)
-        return x
+    def exact(self, x: Node, depth: int = 8) -> Node:
+        """Returns a value whose divisions, up to a few sums and products away, do not become products with reciprocals."""
+        if x.kind != "prim" or x.word not in MOVED or x.dtype is not dt.float32 or not depth:
+            return x
+        args = tuple(self.exact(a, depth - 1) for a in x.args)
+        word = "exact_div" if x.word == "div" else x.word
+        return self.node("prim", x.dtype, args, word, x.axes, x.level)
 
     def convert(self, x: Node, to: DType) -> Node:
         """Returns x converted to a type; the node computes in a wider one, and has the narrow type's name as `word`."""
@@ -192,6 +198,8 @@ class Graph:
             return x
         if source is to or (computed(source) is to):
             return x
+        if not to.is_float:
+            x = self.exact(x)
         if x.kind == "const":
             value: Any = number(x)
             with np.errstate(all="ignore"):
