@@ -13,7 +13,7 @@ from .bodies import Access, Body, is_reduction
 from .expressions import Lines, Value
 from .extents import varies
 from .geometry import Loop, index_type, memory_order, merge
-from .primitives import FLOATS, UNSIGNED, constant
+from .primitives import FLOATS, UNSIGNED, constant, quotient
 from .source import NAME, Buffer, KernelLaunch, KernelSource, Tensor, compute_type, finish, pointers, to_compute
 
 __all__ = ["Plan", "Reduction", "element_value"]
@@ -67,8 +67,10 @@ class Reduction:
         if isinstance(self.ins.op, ReduceMean):
             if self.ctype in FLOATS and varies(count):
                 return f"{code} / ({self.ctype}){count}"
-            if self.ctype in FLOATS:
-                return f"{code} * {constant(1 / count, self.ctype)}" if count else f"({self.ctype})m::nan()"
+            if self.ctype in FLOATS and not count:
+                return f"({self.ctype})m::nan()"
+            if self.ctype in FLOATS:  # exact: the mean of equal whole numbers is that number
+                return quotient(code, count) if self.ctype == "float" else f"{code} / {constant(count, self.ctype)}"
             return f"({kind})({code} / {max(count, 1)})"
         return code if kind == self.ctype else f"({kind}){code}"
 
