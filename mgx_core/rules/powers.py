@@ -54,6 +54,7 @@ POWERS: Final = Rules("simplify-powers")
 RANGES: Final = (Max, Min, Abs, Neg, Relu, Sub, Reshape)  # applied to ranges, their result is a range
 # a difference in the last place of an operand may change their result by a whole step
 STEPS: Final = (Ceil, Floor, Nearbyint, Trunc, Mod, Fmod, Sign, Predicate)
+STEPPED: Final = "the quotient is rounded or compared: a rounding error would change the result by a whole step"
 MOVED: Final = (*RANGES, Add, Clip, Mul, Where)  # between a quotient and a step
 
 
@@ -78,7 +79,7 @@ def divide_by_constant(i: Instruction, b: Builder) -> Instruction | No | None:
             "a range is divided to give a scale: a rounding error in the scale would change how its row is rounded"
         )
     if _stepped(i):
-        return No("the quotient is rounded or compared: a rounding error would change the result by a whole step")
+        return No(STEPPED)
     return _by_reciprocal(i, b)
 
 
@@ -156,6 +157,8 @@ def divide_by_root(i: Instruction, b: Builder) -> Instruction | No | None:
         at = at.inputs[0]
     if len(at.users) > 1:
         return No("the root has other users")
+    if _stepped(i):
+        return No(STEPPED)
     root = b.add(Rsqrt(), at.inputs[0])
     for view in reversed(chain):
         root = b.add(view.op, root)

@@ -823,6 +823,17 @@ REFUSES = [
         "the root has other users",
     ),
     (
+        "divide-by-root",
+        """\
+  %x = @param["x"] -> float32[2]
+  %y = @param["y"] -> float32[2]
+  %1 = sqrt(%x)
+  %2 = div(%y, %1)
+  %3 = floor(%2)
+  @return(%3)""",
+        "the quotient is rounded or compared: a rounding error would change the result by a whole step",
+    ),
+    (
         "absorb-negation",
         """\
   %x = @param["x"] -> int32[3]
