@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from emulated_device import HostDevice
 from kernel_trial import channels_last, placed, same, seen, tensor
+from opened_program import opened
 
 import mgx_core as mgx
 from mgx_core import dtype as dt
@@ -399,3 +400,25 @@ def test_the_library_is_tried_first_if_it_was_faster_or_nothing_was_measured(nam
     assert kernel.name == "few channels convolution"
     assert isinstance(e.attempt(kernel, op, (), [image, weights]), mgx.No) is not ours
     assert ours == any("few_channels" in s.name for s in e.steps)
+
+
+@pytest.mark.parametrize("wave", [32, 64])
+def test_one_program_is_for_any_number_of_images(wave: int) -> None:
+    """Fewer tiles than resident blocks, and more, which each compute several."""
+    rng = np.random.default_rng(9)
+    w = (rng.standard_normal((24, 3, 3, 3)) / 4).astype(np.float16)
+    op = Convolution(padding=(1, 1), stride=(2, 2))
+    program = mgx.Program()
+    m = program.get_main_module()
+    x = m.add_parameter("x", mgx.Shape("float32", [symbol("n", 0, 999), 3, 13, 22]))
+    m.add_return(
+        [m.add(mgx.op("relu"), m.add(op, m.add(mgx.op("convert", target_type="float16"), x), m.add_literal(w)))]
+    )
+    program.compile(GpuTarget("host", {32: 1, 64: 0}[wave]))
+    one = opened(program, n=4)
+    assert any(s.name.startswith("convolution_few_channels") for s in one.runner.schedule.steps)
+    for n in (2, 4, 75, 9):
+        assert one.fits({"n": n})
+        given = rng.integers(-4, 5, (n, 3, 13, 22)).astype(np.float32)
+        exact = np.maximum(op.compute(given, w.astype(np.float32)), 0)
+        same([one.runner.run([given])[0]], [exact.astype(np.float16)], terms=27)

@@ -12,6 +12,7 @@ from typing import Final
 
 from mgx_core import No
 from mgx_core import dtype as dt
+from mgx_core.types.traced_int import larger
 
 from .few_channels_tiles import RUN, Filters, Tile, tiles_by_time
 from .geometry import aligned, ceil_div, offset_code
@@ -54,7 +55,7 @@ def few_channels(
             return No(f"only {len(tiles)} tile sizes fit on the device")
         tile = tiles[tile]
     text = _Writer(x, w, ys, after, tile, traits, (high, wide), zero is not None)
-    blocks = min(text.tiles, traits.sm_count * tile.resident(traits))
+    blocks = -larger(-text.tiles, -traits.sm_count * tile.resident(traits))  # the smaller number
     grid = (blocks, ceil_div(columns, tile.columns), 1)
     flops = 2 * ys[0].elements * filters.channels * math.prod(filters.kernel)
     ahead, lines = text.lines()

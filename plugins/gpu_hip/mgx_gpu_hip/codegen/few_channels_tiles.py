@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import gcd
 from typing import Final
 
+from mgx_core.types.traced_int import usual
+
 from .geometry import ceil_div
 from .source import DeviceTraits
 
@@ -161,7 +163,7 @@ class Tile:
 
 def tiles_by_time(f: Filters, filters: int, image: tuple[int, int], count: int, traits: DeviceTraits) -> list[Tile]:
     """Returns tile sizes for `count` images with these numbers of rows and columns, by estimated time."""
-    image, count = (int(image[0]), int(image[1])), int(count)
+    image, count = (int(image[0]), int(image[1])), int(usual(count))
     pieces = ceil_div(filters, 16)
     across = ceil_div(pieces, ceil_div(pieces, 8))
     found: dict[Tile, float] = {}
