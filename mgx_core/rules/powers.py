@@ -55,7 +55,8 @@ RANGES: Final = (Max, Min, Abs, Neg, Relu, Sub, Reshape)  # applied to ranges, t
 # a difference in the last place of an operand may change their result by a whole step
 STEPS: Final = (Ceil, Floor, Nearbyint, Trunc, Mod, Fmod, Sign, Predicate)
 STEPPED: Final = "the quotient is rounded or compared: a rounding error would change the result by a whole step"
-MOVED: Final = (*RANGES, Add, Clip, Mul, Where)  # between a quotient and a step
+MOVED: Final = (*RANGES, Add, Clip, Div, Mul, Where)  # ops between a quotient and a step, besides views
+BETWEEN: Final = 8  # the most of these in a row
 
 
 @POWERS.on(Div, reads=Literal)
@@ -91,14 +92,15 @@ def _extreme(x: Instruction, depth: int = 8) -> bool:
     return depth > 0 and isinstance(x.op, RANGES) and any(_extreme(y, depth - 1) for y in x.inputs)
 
 
-def _stepped(x: Instruction, depth: int = 8) -> bool:
-    """Returns True for a value that is rounded to an integer or compared, directly or after a few sums and products."""
-    for user in x.users:
-        op = user.op
-        if isinstance(op, STEPS) or (isinstance(op, Convert) and not op.target_type.is_float):
+def _stepped(x: Instruction) -> bool:
+    """Returns True for a value that is rounded to an integer or compared, directly or up to `BETWEEN` ops later."""
+    seen = values = {x}
+    for _ in range(BETWEEN + 1):
+        users = {user for value in values for user in value.users} - seen
+        if any(isinstance(u.op, STEPS) or (isinstance(u.op, Convert) and not u.op.target_type.is_float) for u in users):
             return True
-        if depth > 0 and (isinstance(op, MOVED) or op.view is not None) and _stepped(user, depth - 1):
-            return True
+        values = {u for u in users if isinstance(u.op, MOVED) or u.op.view is not None}
+        seen = seen | values
     return False
 
 

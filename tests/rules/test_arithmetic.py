@@ -792,6 +792,18 @@ REFUSES = [
         "the quotient is rounded or compared: a rounding error would change the result by a whole step",
     ),
     (
+        "divide-by-constant",
+        """\
+  %x = @param["x"] -> float32[2]
+  %y = @param["y"] -> float32[2]
+  %c = @literal(41.0, 3.0) -> float32[2]
+  %1 = div(%x, %c)
+  %2 = div(%1, %y)
+  %3 = greater_or_equal(%2, %y)
+  @return(%3)""",
+        "the quotient is rounded or compared: a rounding error would change the result by a whole step",
+    ),
+    (
         "relu-out-of-mul",
         """\
   %x = @param["x"] -> float32[2, 2]
